@@ -1,0 +1,120 @@
+//! What can be wrong with the arguments of a factorization.
+
+use std::fmt;
+
+/// An argument outside the domain of the mathematics. Every variant names the offender.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Error {
+    /// `alpha` is not a number in (0, 1].
+    DecayFactor {
+        /// The value given for `alpha`.
+        decay_factor: f64,
+    },
+    /// `beta` is not a number in [0, alpha).
+    Momentum {
+        /// The value given for `beta`.
+        momentum: f64,
+        /// The `alpha` it has to stay below.
+        decay_factor: f64,
+    },
+    /// There is nothing to factorize: `n = 0`.
+    NoSteps,
+    /// `p` is not in 1..=n.
+    Bands {
+        /// The value given for `p`.
+        bands: usize,
+        /// The number of steps `n`.
+        steps: usize,
+    },
+    /// `b` is not in 1..=n.
+    Separation {
+        /// The value given for `b`.
+        separation: usize,
+        /// The number of steps `n`.
+        steps: usize,
+    },
+    /// `k` is not in 1..=ceil(n / b).
+    Participations {
+        /// The value given for `k`.
+        participations: usize,
+        /// The largest `k` that the steps and the separation leave room for.
+        most: usize,
+    },
+    /// A learning rate is not a positive finite number.
+    LearningRate {
+        /// The step, counted from 0.
+        step: usize,
+        /// The value at that step.
+        value: f64,
+    },
+    /// A matrix entry is NaN or infinite.
+    NotFinite {
+        /// Row of the entry, counted from 0.
+        row: usize,
+        /// Column of the entry, counted from 0.
+        column: usize,
+    },
+    /// A lower-triangular matrix has a diagonal entry that is not positive.
+    NonPositiveDiagonal {
+        /// Row and column of the entry, counted from 0.
+        index: usize,
+        /// Its value.
+        value: f64,
+    },
+    /// Two sizes that must agree do not.
+    SizeMismatch {
+        /// What was measured, in words.
+        what: &'static str,
+        /// The size that was needed.
+        expected: usize,
+        /// The size that was found.
+        found: usize,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::DecayFactor { decay_factor } => {
+                write!(f, "alpha (decay factor) must be in (0, 1], but it is {decay_factor}")
+            }
+            Error::Momentum { momentum, decay_factor } => write!(
+                f,
+                "beta (momentum) must be at least 0 and below alpha = {decay_factor}, \
+                 but it is {momentum}"
+            ),
+            Error::NoSteps => write!(f, "the number of steps must be at least 1"),
+            Error::Bands { bands, steps } => {
+                write!(f, "bands must be between 1 and steps = {steps}, but it is {bands}")
+            }
+            Error::Separation { separation, steps } => {
+                write!(f, "separation must be between 1 and steps = {steps}, but it is {separation}")
+            }
+            Error::Participations { participations, most } => write!(
+                f,
+                "participations must be between 1 and ceil(steps / separation) = {most}, \
+                 but it is {participations}"
+            ),
+            Error::LearningRate { step, value } => write!(
+                f,
+                "the learning rate of step {step} must be positive and finite, but it is {value}"
+            ),
+            Error::NotFinite { row, column } => {
+                write!(f, "the matrix entry in row {row}, column {column} is not finite")
+            }
+            Error::NonPositiveDiagonal { index, value } => write!(
+                f,
+                "a factorization needs a positive diagonal, but entry {index} of it is {value}"
+            ),
+            Error::SizeMismatch { what, expected, found } => {
+                write!(f, "{what}: expected {expected}, found {found}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A result whose error is [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,149 @@
+//! Loss: how far the private iterates are from the ones without noise.
+//!
+//! The noise on the iterates is `B Z` with `B = A C^-1` and `Z` of standard deviation `sens(C)` (times
+//! the multiplier and the clip norm), so all that matters of `B` are the norms of its rows.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::sensitivity::Sensitivity;
+use crate::series;
+use crate::strategy::Strategy;
+use crate::triangular::LowerTriangular;
+use crate::workload::Workload;
+
+/// The norms of the decoder `B = A C^-1`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct DecoderNorms {
+    /// `||B||_F^2`, the sum of the squared row norms.
+    pub frobenius_squared: f64,
+    /// The largest squared norm of a row of `B`.
+    pub max_row_squared: f64,
+    /// The squared norm of the last row of `B`: the noise on the final iterate.
+    pub last_row_squared: f64,
+}
+
+/// The loss of a factorization for noise multiplier 1 and clip norm 1.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Loss {
+    /// `E(B, C) = sens(C) ||B||_F / sqrt(n)`: the root mean squared error over the steps.
+    pub expected_error: f64,
+    /// `sens(C) max_i ||B_i||`: the root mean squared error of the worst step.
+    pub max_error: f64,
+    /// `sens(C) ||B_{n-1}||`: the root mean squared error of the final iterate.
+    pub final_error: f64,
+}
+
+impl DecoderNorms {
+    /// The loss that these norms make with a sensitivity over `n` steps.
+    pub fn loss(&self, sensitivity: &Sensitivity, steps: usize) -> Loss {
+        let sens = sensitivity.value;
+        Loss {
+            expected_error: sens * (self.frobenius_squared / steps as f64).sqrt(),
+            max_error: sens * self.max_row_squared.sqrt(),
+            final_error: sens * self.last_row_squared.sqrt(),
+        }
+    }
+
+    fn of_rows(rows_squared: impl Iterator<Item = f64>) -> Self {
+        let zero = Self { frobenius_squared: 0.0, max_row_squared: 0.0, last_row_squared: 0.0 };
+        rows_squared.fold(zero, |norms, row| Self {
+            frobenius_squared: norms.frobenius_squared + row,
+            max_row_squared: norms.max_row_squared.max(row),
+            last_row_squared: row,
+        })
+    }
+}
+
+/// The row norms of `B = A C^-1`, added up and maximised.
+///
+/// | `A` | `C` | time | memory |
+/// |---|---|---|---|
+/// | Toeplitz | Toeplitz | O(n log n) | O(n) |
+/// | three-diagonal inverse | any | O(n p^2) | O(p^2) |
+/// | any | any | O(n^2 p) | O(n) |
+///
+/// # Errors
+/// [`Error::SizeMismatch`] if `A` and `C` differ in size.
+pub fn decoder_norms(workload: &Workload, strategy: &Strategy) -> Result<DecoderNorms> {
+    let n = workload.steps();
+    if strategy.steps() != n {
+        return Err(Error::SizeMismatch {
+            what: "steps of the strategy",
+            expected: n,
+            found: strategy.steps(),
+        });
+    }
+    if let (Some(sgd), Some(c)) = (workload.as_toeplitz(), strategy.as_toeplitz()) {
+        let quotient = series::divide(&sgd.coefficients(n), c, n);
+        // Row i of LDToep(q) holds q_i, ..., q_0: its norm only grows with i.
+        let rows = quotient.iter().scan(0.0, |sum, q| {
+            *sum += q * q;
+            Some(*sum)
+        });
+        return Ok(DecoderNorms::of_rows(rows));
+    }
+    if let Some(matrix) = workload.as_general() {
+        return Ok(DecoderNorms::of_rows((0..n).map(|i| decoder_row_squared(matrix, strategy, i))));
+    }
+    banded_decoder_norms(workload, strategy)
+}
+
+/// `||B_i||^2` by solving `b C = a` for one row, from the right: O(i p).
+fn decoder_row_squared(a: &LowerTriangular, c: &Strategy, i: usize) -> f64 {
+    let mut b = a.row(i).to_vec();
+    for j in (0..=i).rev() {
+        let row = c.row(j);
+        b[j] /= row[0];
+        let solved = b[j];
+        for (lag, c) in row.iter().enumerate().skip(1) {
+            b[j - lag] -= solved * c;
+        }
+    }
+    b.iter().map(|x| x * x).sum()
+}
+
+/// The row norms of `B = L^-1` for the banded `L = C A^-1`, as the variances of `x = L^-1 z`.
+///
+/// `x_i = s_i z_i + sum_k g_k x_{i-k}` with `s_i = 1 / L_ii`, `g_k = -L_{i,i-k} / L_ii`, so the
+/// covariances of `x_i` with the `w` values before it follow from theirs with each other. Only the
+/// last `w` rows of covariances are kept, in a ring.
+fn banded_decoder_norms(workload: &Workload, strategy: &Strategy) -> Result<DecoderNorms> {
+    let inverse = workload.inverse().ok_or(Error::SizeMismatch {
+        what: "diagonals of the workload's inverse",
+        expected: 3,
+        found: workload.steps(),
+    })?;
+    let l = strategy.to_rows()?.product(&inverse)?;
+    let w = l.bands() - 1;
+    // ring[i % (w + 1)][k] = Cov(x_i, x_{i-k})
+    let mut ring = vec![vec![0.0; w + 1]; w + 1];
+    let mut g = vec![0.0; w];
+    let mut covariance = vec![0.0; w];
+    Ok(DecoderNorms::of_rows((0..l.steps()).map(|i| {
+        let row = l.row(i);
+        let s = 1.0 / row[0];
+        let reach = w.min(i);
+        for k in 0..reach {
+            g[k] = -row[k + 1] * s;
+        }
+        covariance[..reach].fill(0.0);
+        for k in 0..reach {
+            // Cov(x_{i-1-k}, x_{i-1-m}) for m >= k stands in row i-1-k at lag m - k.
+            let window = &ring[(i - 1 - k) % (w + 1)][..reach - k];
+            covariance[k] += window[0] * g[k];
+            let mut dot = 0.0;
+            for (m, &value) in window.iter().enumerate().skip(1) {
+                dot += value * g[k + m];
+                covariance[k + m] += value * g[k];
+            }
+            covariance[k] += dot;
+        }
+        let along: f64 = g[..reach].iter().zip(&covariance).map(|(g, c)| g * c).sum();
+        let variance = s * s + along;
+        let target = &mut ring[i % (w + 1)];
+        target[0] = variance;
+        target[1..=reach].copy_from_slice(&covariance[..reach]);
+        variance
+    })))
+}
