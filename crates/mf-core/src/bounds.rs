@@ -129,22 +129,24 @@ fn workload_column_limit(sgd: &Sgd) -> f64 {
 
 /// The leading term of the expected error of the `p`-BSR for `p <= b` (Theorem 6):
 /// `sqrt(k R_p) sqrt(R_p + r)` with `R_p` the bound on `sum_{j<p} c_j^2` and
-/// `r = (n - p) / ((1-beta)^2 (sqrt(p+1) - 1)^2)` for `alpha = 1`,
-/// `r = alpha^2 / ((alpha-beta)^2 (sqrt(p+1) - 1)^2)` for `alpha < 1`.
+/// `r = sum_{j=p}^{n-1} alpha^{2j+2} / ((alpha-beta)^2 (sqrt(p+1) - 1)^2)`.
 ///
-/// This is *not* a bound: the proof adds a term that does not depend on `n` or `k` but whose size it
-/// leaves open. On the grid of the tests the exact error stays below the leading term.
+/// For `alpha < 1` the paper's last line on `||B||_F` keeps only `alpha^2` of that sum; the line before
+/// has all of it, as here. Even so this is *not* a bound: the proof adds a term that does not depend
+/// on `n` or `k` but whose size it leaves open. On the grid of the tests the exact error stays below
+/// the leading term.
 pub fn bsr_leading_term(sgd: &Sgd, bands: usize, participation: &Participation) -> f64 {
     let (alpha, beta) = (sgd.decay_factor(), sgd.momentum());
     let k = participation.max_participations() as f64;
-    let root = ((bands + 1) as f64).sqrt() - 1.0;
-    let (column, rest) = if has_decay(sgd) {
-        (root_column_with_decay(sgd), alpha.powi(2) / ((alpha - beta) * root).powi(2))
+    let beyond = participation.steps().saturating_sub(bands) as f64;
+    let (column, tail) = if has_decay(sgd) {
+        let decayed = alpha.powf(2.0 * bands as f64 + 2.0) * (1.0 - alpha.powf(2.0 * beyond));
+        (root_column_with_decay(sgd), decayed / ((1.0 - alpha) * (1.0 + alpha)))
     } else {
-        let beyond = participation.steps().saturating_sub(bands) as f64;
-        (root_column_without_decay(sgd, bands), beyond / ((1.0 - beta) * root).powi(2))
+        (root_column_without_decay(sgd, bands), beyond)
     };
-    (k * column * (column + rest)).sqrt()
+    let root = ((bands + 1) as f64).sqrt() - 1.0;
+    (k * column * (column + tail / ((alpha - beta) * root).powi(2))).sqrt()
 }
 
 /// The expected error of the square root for `k = n / b` participations (Theorem 7), or `None` where
