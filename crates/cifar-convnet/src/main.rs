@@ -1,1 +1,32 @@
-fn main(){}
+//! `bandroot`: private training with matrix-factorization noise, from the command line.
+
+mod cli;
+
+mod factorize;
+
+mod paper;
+
+mod reproduce;
+
+mod table;
+
+mod figure;
+
+mod environment;
+
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command, Reproduce};
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Factorize(arguments) => factorize::run(&arguments),
+        Command::Reproduce(Reproduce::Errors(arguments)) => reproduce::errors::run(&arguments),
+        Command::Completions { shell } => cli::print_completions(shell),
+    };
+    output::exit_code(outcome)
+}

@@ -77,21 +77,36 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::DecayFactor { decay_factor } => {
-                write!(f, "alpha (decay factor) must be in (0, 1], but it is {decay_factor}")
+                write!(
+                    f,
+                    "alpha (decay factor) must be in (0, 1], but it is {decay_factor}"
+                )
             }
-            Error::Momentum { momentum, decay_factor } => write!(
+            Error::Momentum {
+                momentum,
+                decay_factor,
+            } => write!(
                 f,
                 "beta (momentum) must be at least 0 and below alpha = {decay_factor}, \
                  but it is {momentum}"
             ),
             Error::NoSteps => write!(f, "the number of steps must be at least 1"),
             Error::Bands { bands, steps } => {
-                write!(f, "bands must be between 1 and steps = {steps}, but it is {bands}")
+                write!(
+                    f,
+                    "bands must be between 1 and steps = {steps}, but it is {bands}"
+                )
             }
             Error::Separation { separation, steps } => {
-                write!(f, "separation must be between 1 and steps = {steps}, but it is {separation}")
+                write!(
+                    f,
+                    "separation must be between 1 and steps = {steps}, but it is {separation}"
+                )
             }
-            Error::Participations { participations, most } => write!(
+            Error::Participations {
+                participations,
+                most,
+            } => write!(
                 f,
                 "participations must be between 1 and ceil(steps / separation) = {most}, \
                  but it is {participations}"
@@ -101,13 +116,20 @@ impl fmt::Display for Error {
                 "the learning rate of step {step} must be positive and finite, but it is {value}"
             ),
             Error::NotFinite { row, column } => {
-                write!(f, "the matrix entry in row {row}, column {column} is not finite")
+                write!(
+                    f,
+                    "the matrix entry in row {row}, column {column} is not finite"
+                )
             }
             Error::NonPositiveDiagonal { index, value } => write!(
                 f,
                 "a factorization needs a positive diagonal, but entry {index} of it is {value}"
             ),
-            Error::SizeMismatch { what, expected, found } => {
+            Error::SizeMismatch {
+                what,
+                expected,
+                found,
+            } => {
                 write!(f, "{what}: expected {expected}, found {found}")
             }
         }

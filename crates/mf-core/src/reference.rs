@@ -10,7 +10,9 @@ use crate::workload::Sgd;
 /// `a_j = sum_{i=0}^{j} alpha^i beta^{j-i}` term by term. O(len^2).
 pub fn workload_coefficients(sgd: &Sgd, len: usize) -> Vec<f64> {
     let (alpha, beta) = (powers(sgd.decay_factor(), len), powers(sgd.momentum(), len));
-    (0..len).map(|j| (0..=j).map(|i| alpha[i] * beta[j - i]).sum()).collect()
+    (0..len)
+        .map(|j| (0..=j).map(|i| alpha[i] * beta[j - i]).sum())
+        .collect()
 }
 
 /// `c_j = sum_{i=0}^{j} alpha^{j-i} r_{j-i} r_i beta^i` term by term (Theorem 1). O(len^2).
@@ -21,7 +23,11 @@ pub fn square_root_coefficients(sgd: &Sgd, len: usize) -> Vec<f64> {
         r[i] = r[i - 1] * (2.0 * i as f64 - 1.0) / (2.0 * i as f64);
     }
     (0..len)
-        .map(|j| (0..=j).map(|i| alpha[j - i] * r[j - i] * r[i] * beta[i]).sum())
+        .map(|j| {
+            (0..=j)
+                .map(|i| alpha[j - i] * r[j - i] * r[i] * beta[i])
+                .sum()
+        })
         .collect()
 }
 
@@ -64,4 +70,40 @@ pub fn expected_error(sgd: &Sgd, c: &[f64], participation: &Participation) -> f6
         }
     }
     leftmost_sensitivity(c, participation) * (squared / n as f64).sqrt()
+}
+
+/// The upper bound on `sens_{k,b}(LDToep(c))` that adds, over a pattern, the heaviest pattern of each
+/// row of `|C^T C|` by itself (Choquette-Choo et al. 2023), where the row's own step need not be in
+/// that pattern. O(n^2 k).
+///
+/// Weaker than what [`sensitivity`](crate::sensitivity) gives; here because the paper's table for
+/// `C = A` with momentum holds this bound, not the sensitivity.
+pub fn row_wise_bound(c: &[f64], participation: &Participation) -> f64 {
+    let n = participation.steps();
+    let c = |i: usize| c.get(i).copied().unwrap_or(0.0);
+    let mut gram = vec![vec![0.0; n]; n];
+    for i in (0..n).rev() {
+        for j in (0..n).rev() {
+            let beyond = if i + 1 < n && j + 1 < n {
+                gram[i + 1][j + 1]
+            } else {
+                0.0
+            };
+            gram[i][j] = beyond + c(n - 1 - i) * c(n - 1 - j);
+        }
+    }
+    let heaviest = |weights: &[f64]| -> f64 {
+        let mut fewer = vec![0.0; n + 1];
+        for _ in 0..participation.max_participations() {
+            let mut best = vec![0.0; n + 1];
+            for i in 0..n {
+                let before = (i + 1).saturating_sub(participation.min_separation());
+                best[i + 1] = f64::max(best[i], weights[i].abs() + fewer[before]);
+            }
+            fewer = best;
+        }
+        fewer[n]
+    };
+    let rows: Vec<f64> = gram.iter().map(|row| heaviest(row)).collect();
+    heaviest(&rows).sqrt()
 }

@@ -46,9 +46,15 @@ impl Sgd {
             return Err(Error::DecayFactor { decay_factor });
         }
         if !(momentum >= 0.0 && momentum < decay_factor) {
-            return Err(Error::Momentum { momentum, decay_factor });
+            return Err(Error::Momentum {
+                momentum,
+                decay_factor,
+            });
         }
-        Ok(Self { decay_factor, momentum })
+        Ok(Self {
+            decay_factor,
+            momentum,
+        })
     }
 
     /// `alpha`, the factor on the weights.
@@ -111,7 +117,10 @@ impl Workload {
         if steps == 0 {
             return Err(Error::NoSteps);
         }
-        Ok(Self { steps, shape: Shape::Constant(sgd) })
+        Ok(Self {
+            steps,
+            shape: Shape::Constant(sgd),
+        })
     }
 
     /// `A = E_alpha diag(eta) E_beta`: SGD with learning rate `eta_i` in step `i`.
@@ -122,15 +131,27 @@ impl Workload {
         if learning_rates.is_empty() {
             return Err(Error::NoSteps);
         }
-        if let Some(step) = learning_rates.iter().position(|&x| !(x > 0.0 && x.is_finite())) {
-            return Err(Error::LearningRate { step, value: learning_rates[step] });
+        if let Some(step) = learning_rates
+            .iter()
+            .position(|&x| !(x > 0.0 && x.is_finite()))
+        {
+            return Err(Error::LearningRate {
+                step,
+                value: learning_rates[step],
+            });
         }
-        Ok(Self { steps: learning_rates.len(), shape: Shape::Scheduled(sgd, learning_rates) })
+        Ok(Self {
+            steps: learning_rates.len(),
+            shape: Shape::Scheduled(sgd, learning_rates),
+        })
     }
 
     /// Any lower-triangular matrix with positive diagonal.
     pub fn general(matrix: LowerTriangular) -> Self {
-        Self { steps: matrix.steps(), shape: Shape::General(matrix) }
+        Self {
+            steps: matrix.steps(),
+            shape: Shape::General(matrix),
+        }
     }
 
     /// `n`, the number of steps.
@@ -169,16 +190,25 @@ impl Workload {
     pub fn diagonals(&self, bands: usize) -> Result<BandedLower> {
         let mut band = BandedLower::zeros(self.steps, bands)?;
         match &self.shape {
-            Shape::Constant(sgd) => return BandedLower::toeplitz(self.steps, &sgd.coefficients(bands)),
+            Shape::Constant(sgd) => {
+                return BandedLower::toeplitz(self.steps, &sgd.coefficients(bands));
+            }
             Shape::Scheduled(sgd, rates) => {
                 let powers = powers(sgd.momentum, bands);
                 for i in 0..self.steps {
-                    let above: Vec<f64> = if i == 0 { vec![] } else { band.row(i - 1).to_vec() };
+                    let above: Vec<f64> = if i == 0 {
+                        vec![]
+                    } else {
+                        band.row(i - 1).to_vec()
+                    };
                     let row = band.row_mut(i);
                     for lag in 0..bands.min(i + 1) {
                         // A_ij = alpha A_{i-1,j} + eta_i beta^{i-j}: all terms are non-negative.
-                        let decayed =
-                            if lag == 0 { 0.0 } else { sgd.decay_factor * above[lag - 1] };
+                        let decayed = if lag == 0 {
+                            0.0
+                        } else {
+                            sgd.decay_factor * above[lag - 1]
+                        };
                         row[lag] = decayed + rates[i] * powers[lag];
                     }
                 }
@@ -265,12 +295,18 @@ mod tests {
 
     #[test]
     fn arguments_outside_the_domain_are_refused() {
-        assert!(matches!(Sgd::new(f64::NAN, 0.0), Err(Error::DecayFactor { .. })));
+        assert!(matches!(
+            Sgd::new(f64::NAN, 0.0),
+            Err(Error::DecayFactor { .. })
+        ));
         assert!(matches!(Sgd::new(0.0, 0.0), Err(Error::DecayFactor { .. })));
         assert!(matches!(Sgd::new(1.1, 0.0), Err(Error::DecayFactor { .. })));
         assert!(matches!(Sgd::new(0.9, 0.9), Err(Error::Momentum { .. })));
         assert!(matches!(Sgd::new(0.9, -0.1), Err(Error::Momentum { .. })));
-        assert!(matches!(Sgd::new(0.9, f64::NAN), Err(Error::Momentum { .. })));
+        assert!(matches!(
+            Sgd::new(0.9, f64::NAN),
+            Err(Error::Momentum { .. })
+        ));
         let sgd = Sgd::new(1.0, 0.9).unwrap();
         assert!(matches!(
             Workload::scheduled(sgd, vec![1.0, 0.0]),
@@ -286,7 +322,10 @@ mod tests {
         let sgd = Sgd::new(alpha, alpha.next_down()).unwrap();
         for (j, a) in sgd.coefficients(200).iter().enumerate() {
             let limit = (j + 1) as f64 * alpha.powi(j as i32);
-            assert!((a / limit - 1.0).abs() < 1e-13, "j = {j}: {a} against {limit}");
+            assert!(
+                (a / limit - 1.0).abs() < 1e-13,
+                "j = {j}: {a} against {limit}"
+            );
         }
     }
 

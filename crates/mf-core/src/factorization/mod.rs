@@ -70,7 +70,11 @@ impl Factorization {
             Method::SquareRoot => square_root(&workload, n)?,
             Method::Bsr { bands } => square_root(&workload, bands)?,
         };
-        Ok(Self { workload, method, strategy })
+        Ok(Self {
+            workload,
+            method,
+            strategy,
+        })
     }
 
     /// `A`.
@@ -110,7 +114,9 @@ impl Factorization {
     /// As [`sensitivity`](Self::sensitivity).
     pub fn loss(&self, participation: &Participation) -> Result<Loss> {
         let sensitivity = self.sensitivity(participation)?;
-        Ok(self.decoder_norms()?.loss(&sensitivity, self.workload.steps()))
+        Ok(self
+            .decoder_norms()?
+            .loss(&sensitivity, self.workload.steps()))
     }
 }
 

@@ -1,0 +1,137 @@
+//! The arguments of every command.
+
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use crate::output;
+
+/// Differentially private training with matrix-factorization noise
+#[derive(Debug, Parser)]
+#[command(name = "bandroot", version, max_term_width = 100, help_expected = true)]
+pub(crate) struct Cli {
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Factorize the SGD workload A = BC, and print the sensitivity of C and the expected error
+    Factorize(Factorize),
+    /// Compute the paper's tables and figures and set them beside what is printed there
+    #[command(subcommand)]
+    Reproduce(Reproduce),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell to complete for
+        shell: Shell,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Reproduce {
+    /// The 16 tables of expected error, and the figures made of them
+    Errors(Errors),
+}
+
+/// How C is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MethodName {
+    /// The first `--bands` diagonals of the square root of A
+    Bsr,
+    /// The whole square root of A
+    Sqrt,
+    /// C = I, which is DP-SGD
+    Identity,
+    /// C = A, noise on the iterates
+    Input,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Factorize {
+    /// How to choose C
+    #[arg(long, value_enum)]
+    pub(crate) method: MethodName,
+
+    /// Decay factor: the weights are multiplied by it in every step, in (0, 1]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    pub(crate) alpha: f64,
+
+    /// Momentum: the buffer is multiplied by it in every step, in [0, alpha)
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
+    pub(crate) beta: f64,
+
+    /// Number of steps n
+    #[arg(long)]
+    pub(crate) steps: usize,
+
+    /// Number of diagonals p of C for bsr [default: the separation]
+    #[arg(long)]
+    pub(crate) bands: Option<usize>,
+
+    /// Least distance b between two uses of one example [default: the steps, single participation]
+    #[arg(long)]
+    pub(crate) separation: Option<usize>,
+
+    /// Most uses k of one example [default: steps / separation, which must be whole]
+    #[arg(long)]
+    pub(crate) participations: Option<usize>,
+
+    /// File with one learning rate per line, one line per step [default: constant]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) learning_rates: Option<PathBuf>,
+
+    /// Write C to this CSV file: its first column if it is Toeplitz, else its rows by lag
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How a table is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Aligned columns
+    Text,
+    /// Comma-separated values in full precision
+    Csv,
+    /// A Markdown table
+    Markdown,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Errors {
+    /// How to print the table
+    #[arg(long, value_enum, default_value_t = Format::Text, conflicts_with = "json")]
+    pub(crate) format: Format,
+
+    /// Write the tables (text, CSV, Markdown, JSON), the figures (SVG, PNG) and the environment into
+    /// this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Print one JSON object that counts agreements instead of the table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Prints the completion script for one shell.
+pub(crate) fn print_completions(shell: Shell) -> anyhow::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "bandroot", &mut script);
+    output::print(&String::from_utf8_lossy(&script))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,49 @@
+//! Where a result comes from: program, commit, machine.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+/// What is recorded beside every result.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Environment {
+    /// The arguments after the program's name.
+    command: String,
+    /// The version of this program.
+    version: &'static str,
+    /// The commit that the program was built from; `-dirty` if files had changed since.
+    commit: &'static str,
+    os: &'static str,
+    arch: &'static str,
+    /// The processor's own name, where the system tells it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu: Option<String>,
+    threads: usize,
+    /// Seconds since 1970 when the command ran.
+    unix_time: u64,
+}
+
+impl Environment {
+    /// The environment of this process.
+    pub(crate) fn current() -> Self {
+        let arguments: Vec<String> = std::env::args().skip(1).collect();
+        Self {
+            command: format!("bandroot {}", arguments.join(" ")),
+            version: env!("CARGO_PKG_VERSION"),
+            commit: env!("BANDROOT_COMMIT"),
+            os: std::env::consts::OS,
+            arch: std::env::consts::ARCH,
+            cpu: cpu_name(),
+            threads: rayon::current_num_threads(),
+            unix_time: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |t| t.as_secs()),
+        }
+    }
+}
+
+fn cpu_name() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}

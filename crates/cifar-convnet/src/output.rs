@@ -1,0 +1,71 @@
+//! What leaves the program: standard output, files, the exit code.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+/// An argument that cannot be used; ends the program with code 2, as a misspelt flag does.
+#[derive(Debug)]
+pub(crate) struct BadArgument(pub(crate) String);
+
+impl std::fmt::Display for BadArgument {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadArgument {}
+
+/// 0 for success, 2 for bad arguments, 1 for everything else, with one sentence on standard error.
+/// A reader that closed the pipe early has seen what it wanted.
+pub(crate) fn exit_code(outcome: anyhow::Result<()>) -> ExitCode {
+    let Err(error) = outcome else {
+        return ExitCode::SUCCESS;
+    };
+    let closed = |cause: &io::Error| cause.kind() == ErrorKind::BrokenPipe;
+    if error.downcast_ref::<io::Error>().is_some_and(closed) {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("bandroot: {error:#}");
+    let bad_argument = error.chain().any(|cause| {
+        cause.downcast_ref::<BadArgument>().is_some()
+            || cause.downcast_ref::<mf_core::Error>().is_some()
+    });
+    ExitCode::from(if bad_argument { 2 } else { 1 })
+}
+
+/// Prints text to standard output, ending it with a line break.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    if !text.ends_with('\n') {
+        stdout.write_all(b"\n")?;
+    }
+    stdout.flush()?;
+    Ok(())
+}
+
+/// Writes a file so that it is either the old one or the whole new one, whatever happens: a temporary
+/// file beside it is written, synchronised and renamed.
+pub(crate) fn write_file(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+    let name = path
+        .file_name()
+        .ok_or_else(|| BadArgument(format!("{} does not name a file", path.display())))?;
+    let mut temporary_name = name.to_os_string();
+    temporary_name.push(format!(".{}.partial", std::process::id()));
+    let temporary = path.with_file_name(temporary_name);
+    let write = || -> io::Result<()> {
+        let mut file = File::create(&temporary)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    write().with_context(|| {
+        // The temporary file may not exist; that is what is wanted.
+        drop(fs::remove_file(&temporary));
+        format!("could not write {}", path.display())
+    })
+}

@@ -1,0 +1,85 @@
+//! The paper's printed numbers, as data.
+
+use anyhow::Context;
+use mf_core::{Participation, Sgd};
+use serde::Deserialize;
+
+/// Whether examples are used once or once per epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Regime {
+    /// `k = 1`, `b = n`.
+    Single,
+    /// `b = 100`, `k = n / 100`.
+    Repeated,
+}
+
+impl std::fmt::Display for Regime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Regime::Single => "single",
+            Regime::Repeated => "repeated",
+        })
+    }
+}
+
+/// One row of the 16 tables of expected error, as printed: one decimal.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct ErrorRow {
+    #[serde(rename = "participation")]
+    pub(crate) regime: Regime,
+    pub(crate) alpha: f64,
+    pub(crate) beta: f64,
+    #[serde(rename = "n")]
+    pub(crate) steps: usize,
+    #[serde(rename = "b")]
+    pub(crate) separation: usize,
+    #[serde(rename = "k")]
+    pub(crate) participations: usize,
+    pub(crate) bsr: f64,
+    pub(crate) sqrt: f64,
+    pub(crate) aof: f64,
+    pub(crate) identity: f64,
+    pub(crate) input: f64,
+}
+
+impl ErrorRow {
+    /// The parameters of SGD of this row.
+    pub(crate) fn sgd(&self) -> mf_core::Result<Sgd> {
+        Sgd::new(self.alpha, self.beta)
+    }
+
+    /// The participation pattern of this row.
+    pub(crate) fn participation(&self) -> mf_core::Result<Participation> {
+        Participation::new(self.steps, self.separation, self.participations)
+    }
+}
+
+/// All rows of the tables of expected error.
+pub(crate) fn expected_error() -> anyhow::Result<Vec<ErrorRow>> {
+    let text = include_str!("../paper/expected_error.csv");
+    csv::Reader::from_reader(text.as_bytes())
+        .deserialize()
+        .collect::<Result<_, _>>()
+        .context("paper/expected_error.csv, built into this program, is damaged")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_sixteen_tables_are_there() {
+        let rows = expected_error().unwrap();
+        assert_eq!(rows.len(), 152);
+        let repeated = rows.iter().filter(|row| row.regime == Regime::Repeated);
+        assert_eq!(repeated.count(), 8 * 12);
+        for row in &rows {
+            row.sgd().unwrap();
+            assert_eq!(
+                row.participation().unwrap().steps(),
+                row.separation * row.participations
+            );
+        }
+    }
+}

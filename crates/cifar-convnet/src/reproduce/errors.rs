@@ -1,0 +1,342 @@
+//! `bandroot reproduce errors`: the 16 tables of expected error.
+
+use std::path::Path;
+
+use anyhow::Context;
+use mf_core::{Factorization, Method, Workload, reference};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::cli::{Errors, Format};
+use crate::environment::Environment;
+use crate::figure::{self, Curve, Panel};
+use crate::output;
+use crate::paper::{self, ErrorRow, Regime};
+use crate::table::Table;
+
+/// Fast and slow evaluation agree to this relative error or something is wrong.
+const EXACT: f64 = 1e-9;
+
+/// Half of the last printed digit, and a little for the rounding of a number that is printed as a tie.
+const PRINTED: f64 = 0.05 + 1e-9;
+
+/// One method in one row of one table.
+#[derive(Debug, Clone, Serialize)]
+struct Cell {
+    participation: String,
+    alpha: f64,
+    beta: f64,
+    steps: usize,
+    separation: usize,
+    participations: usize,
+    method: &'static str,
+    /// From the closed forms, by the fast path.
+    expected_error: f64,
+    /// The same from the definitions, by `mf_core::reference`.
+    reference: f64,
+    /// As printed, one decimal.
+    paper: f64,
+    /// Why the printed digit differs, if it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl Cell {
+    fn agrees_exactly(&self) -> bool {
+        (self.expected_error / self.reference - 1.0).abs() < EXACT
+    }
+
+    fn agrees_with_print(&self) -> bool {
+        (self.expected_error - self.paper).abs() <= PRINTED
+    }
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Agreement<'a> {
+    cells: usize,
+    agree_exact: usize,
+    agree_printed: usize,
+    mismatches: Vec<&'a Cell>,
+}
+
+impl<'a> Agreement<'a> {
+    fn of(cells: &'a [Cell]) -> Self {
+        Self {
+            cells: cells.len(),
+            agree_exact: cells.iter().filter(|cell| cell.agrees_exactly()).count(),
+            agree_printed: cells.iter().filter(|cell| cell.agrees_with_print()).count(),
+            mismatches: cells
+                .iter()
+                .filter(|cell| !cell.agrees_with_print())
+                .collect(),
+        }
+    }
+
+    /// The closing lines under the table.
+    fn to_text(&self) -> String {
+        let Self {
+            cells,
+            agree_exact,
+            agree_printed,
+            mismatches,
+        } = self;
+        let mut text = String::new();
+        for cell in mismatches {
+            text += &format!(
+                "{} {} alpha {} beta {} n {}: {:.4} here, {:.1} printed; {}\n",
+                cell.method,
+                cell.participation,
+                cell.alpha,
+                cell.beta,
+                cell.steps,
+                cell.expected_error,
+                cell.paper,
+                cell.reason.as_deref().unwrap_or("no reason known"),
+            );
+        }
+        text + &format!(
+            "{cells} cells: {agree_exact} agree with the exact value, {agree_printed} with the \
+             printed digit, {} differ from it\n",
+            mismatches.len()
+        )
+    }
+}
+
+pub(crate) fn run(arguments: &Errors) -> anyhow::Result<()> {
+    if let Some(folder) = &arguments.out {
+        // Before the work: a folder that cannot be made should cost nothing.
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("could not make the folder {}", folder.display()))?;
+    }
+    let rows = paper::expected_error()?;
+    let cells: Vec<Cell> = rows
+        .par_iter()
+        .map(evaluate)
+        .collect::<anyhow::Result<Vec<_>>>()?
+        .into_iter()
+        .flatten()
+        .collect();
+    let agreement = Agreement::of(&cells);
+    if let Some(folder) = &arguments.out {
+        write_folder(folder, &rows, &cells, &agreement)?;
+    }
+    if arguments.json {
+        return output::print(&serde_json::to_string_pretty(&agreement)?);
+    }
+    output::print(&match arguments.format {
+        Format::Text => format!(
+            "{}\n{}",
+            side_by_side(&cells).to_text(),
+            agreement.to_text()
+        ),
+        Format::Csv => full_precision(&cells).to_csv()?,
+        Format::Markdown => {
+            format!(
+                "{}\n{}",
+                side_by_side(&cells).to_markdown(),
+                agreement.to_text()
+            )
+        }
+    })
+}
+
+/// The four closed-form cells of one row, each evaluated twice.
+fn evaluate(row: &ErrorRow) -> anyhow::Result<Vec<Cell>> {
+    let (sgd, participation) = (row.sgd()?, row.participation()?);
+    let root = reference::square_root_coefficients(&sgd, row.steps);
+    let input = reference::workload_coefficients(&sgd, row.steps);
+    let methods = [
+        (
+            Method::Bsr {
+                bands: row.separation,
+            },
+            &root[..row.separation],
+            row.bsr,
+        ),
+        (Method::SquareRoot, &root, row.sqrt),
+        (Method::Identity, &[1.0], row.identity),
+        (Method::Input, &input, row.input),
+    ];
+    methods
+        .into_iter()
+        .map(|(method, c, paper)| {
+            let factorization = Factorization::new(Workload::sgd(sgd, row.steps)?, method)?;
+            let mut cell = Cell {
+                participation: row.regime.to_string(),
+                alpha: row.alpha,
+                beta: row.beta,
+                steps: row.steps,
+                separation: row.separation,
+                participations: row.participations,
+                method: name(method),
+                expected_error: factorization.loss(&participation)?.expected_error,
+                reference: reference::expected_error(&sgd, c, &participation),
+                paper,
+                reason: None,
+            };
+            if !cell.agrees_with_print() {
+                // The decoder of `input` is the identity, so its error is its sensitivity.
+                let bound = reference::row_wise_bound(c, &participation);
+                let printed_is_bound = method == Method::Input && (bound - paper).abs() <= PRINTED;
+                cell.reason = printed_is_bound.then(|| {
+                    format!("the paper prints an upper bound on the sensitivity, {bound:.4}")
+                });
+            }
+            Ok(cell)
+        })
+        .collect()
+}
+
+fn name(method: Method) -> &'static str {
+    match method {
+        Method::Bsr { .. } => "bsr",
+        Method::SquareRoot => "sqrt",
+        Method::Identity => "identity",
+        Method::Input => "input",
+        _ => "other",
+    }
+}
+
+/// One line per row of the paper's tables, ours and the paper's number for every method; a star where
+/// the printed digit differs.
+fn side_by_side(cells: &[Cell]) -> Table {
+    let mut table = Table::new(&[
+        "participation",
+        "alpha",
+        "beta",
+        "n",
+        "b",
+        "k",
+        "bsr",
+        "paper",
+        "sqrt",
+        "paper",
+        "identity",
+        "paper",
+        "input",
+        "paper",
+    ]);
+    for row in cells.chunks(4) {
+        let key = &row[0];
+        let mut line = vec![
+            key.participation.clone(),
+            key.alpha.to_string(),
+            key.beta.to_string(),
+            key.steps.to_string(),
+            key.separation.to_string(),
+            key.participations.to_string(),
+        ];
+        for cell in row {
+            let star = if cell.agrees_with_print() { "" } else { "*" };
+            line.push(format!("{:.4}", cell.expected_error));
+            line.push(format!("{:.1}{star}", cell.paper));
+        }
+        table.push(line);
+    }
+    table
+}
+
+/// One line per cell in full precision, for programs.
+fn full_precision(cells: &[Cell]) -> Table {
+    let mut table = Table::new(&[
+        "participation",
+        "alpha",
+        "beta",
+        "n",
+        "b",
+        "k",
+        "method",
+        "expected_error",
+        "reference",
+        "paper",
+    ]);
+    for cell in cells {
+        table.push(vec![
+            cell.participation.clone(),
+            cell.alpha.to_string(),
+            cell.beta.to_string(),
+            cell.steps.to_string(),
+            cell.separation.to_string(),
+            cell.participations.to_string(),
+            cell.method.to_string(),
+            cell.expected_error.to_string(),
+            cell.reference.to_string(),
+            cell.paper.to_string(),
+        ]);
+    }
+    table
+}
+
+fn write_folder(
+    folder: &Path,
+    rows: &[ErrorRow],
+    cells: &[Cell],
+    agreement: &Agreement<'_>,
+) -> anyhow::Result<()> {
+    let table = side_by_side(cells);
+    let write = |name: &str, text: String| output::write_file(&folder.join(name), text.as_bytes());
+    write(
+        "errors.txt",
+        format!("{}\n{}", table.to_text(), agreement.to_text()),
+    )?;
+    write(
+        "errors.md",
+        format!("{}\n{}", table.to_markdown(), agreement.to_text()),
+    )?;
+    write("errors.csv", full_precision(cells).to_csv()?)?;
+    write("errors.json", serde_json::to_string_pretty(agreement)?)?;
+    write(
+        "environment.json",
+        serde_json::to_string_pretty(&Environment::current())?,
+    )?;
+    for (name, panels) in figures(rows, cells) {
+        figure::write(folder, name, &panels)?;
+    }
+    Ok(())
+}
+
+/// The paper's Figure 1 and its two figures of all settings.
+fn figures(rows: &[ErrorRow], cells: &[Cell]) -> Vec<(&'static str, Vec<Panel>)> {
+    let settings = |regime: Regime| {
+        let mut settings: Vec<(f64, f64)> = Vec::new();
+        for row in rows.iter().filter(|row| row.regime == regime) {
+            if !settings.contains(&(row.alpha, row.beta)) {
+                settings.push((row.alpha, row.beta));
+            }
+        }
+        settings
+            .into_iter()
+            .map(|(alpha, beta)| panel(rows, cells, regime, alpha, beta))
+            .collect()
+    };
+    let main = [(0.999, 0.0), (1.0, 0.9)]
+        .map(|(alpha, beta)| panel(rows, cells, Regime::Repeated, alpha, beta));
+    vec![
+        ("errors-main", main.into()),
+        ("errors-repeated", settings(Regime::Repeated)),
+        ("errors-single", settings(Regime::Single)),
+    ]
+}
+
+fn panel(rows: &[ErrorRow], cells: &[Cell], regime: Regime, alpha: f64, beta: f64) -> Panel {
+    let matches = |row: &ErrorRow| row.regime == regime && row.alpha == alpha && row.beta == beta;
+    let points = |value: &dyn Fn(usize) -> f64| -> Vec<(f64, f64)> {
+        let found = rows.iter().enumerate().filter(|(_, row)| matches(row));
+        found.map(|(i, row)| (row.steps as f64, value(i))).collect()
+    };
+    let ours = |column: usize| points(&|i| cells[4 * i + column].expected_error);
+    let (identity, input) = ("A = A I (identity)", "A = I A (input)");
+    Panel {
+        title: format!("{regime} participation, alpha = {alpha}, beta = {beta}"),
+        x_label: "steps n",
+        y_label: "expected error",
+        curves: vec![
+            Curve::line("BSR", figure::BLUE, ours(0)),
+            Curve::wide("square root", figure::GREEN, ours(1)),
+            Curve::line(identity, figure::ORANGE, ours(2)),
+            Curve::line(input, figure::RED, ours(3)),
+            Curve::marks("AOF (paper)", figure::BLACK, points(&|i| rows[i].aof)),
+        ],
+    }
+}

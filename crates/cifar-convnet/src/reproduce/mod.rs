@@ -1,0 +1,3 @@
+//! `bandroot reproduce`: the paper's tables and figures, computed here and set beside it.
+
+pub(crate) mod errors;

@@ -1,0 +1,296 @@
+//! The command line as a script sees it: JSON, files, exit codes.
+
+use std::fs;
+use std::path::Path;
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+fn bandroot(arguments: &str) -> Command {
+    let mut command = Command::cargo_bin("bandroot").expect("the binary is built");
+    command.args(arguments.split_whitespace());
+    command
+}
+
+fn json(arguments: &str) -> Value {
+    let output = bandroot(arguments)
+        .assert()
+        .success()
+        .get_output()
+        .stdout
+        .clone();
+    serde_json::from_slice(&output).expect("one JSON object")
+}
+
+/// The command ends with this exit code and one sentence that contains these words.
+fn refused(arguments: &str, code: i32, words: &[&str]) {
+    let assert = bandroot(arguments).assert().code(code);
+    let output = assert.get_output();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.stdout.is_empty(),
+        "{arguments}: prints a result all the same"
+    );
+    assert_eq!(
+        message.trim_end().lines().count(),
+        1,
+        "{arguments}: {message}"
+    );
+    for word in words {
+        assert!(
+            message.contains(word),
+            "{arguments}: no {word:?} in {message:?}"
+        );
+    }
+}
+
+#[test]
+fn factorize_prints_what_scripts_rely_on() {
+    let report = json(
+        "factorize --method bsr --alpha 0.999 --beta 0.9 --steps 1000 --bands 100 --separation 100 \
+         --participations 10 --json",
+    );
+    assert_eq!(report["method"], "bsr");
+    assert_eq!(
+        (&report["alpha"], &report["beta"]),
+        (&0.999.into(), &0.9.into())
+    );
+    assert_eq!(
+        (&report["steps"], &report["bands"]),
+        (&1000.into(), &100.into())
+    );
+    assert_eq!(
+        (&report["separation"], &report["participations"]),
+        (&100.into(), &10.into())
+    );
+    assert_eq!(report["sensitivity_exact"], true);
+    let number = |key: &str| {
+        report[key]
+            .as_f64()
+            .unwrap_or_else(|| panic!("{key} is missing"))
+    };
+    // Table of the paper for alpha 0.999, beta 0.9, n = 1000: 70.0.
+    assert!((number("expected_error") - 70.0).abs() < 0.05);
+    assert!(number("max_error") > number("expected_error"));
+    assert!(number("sensitivity") > 0.0 && number("seconds") >= 0.0);
+}
+
+#[test]
+fn defaults_are_single_participation_and_bands_up_to_the_separation() {
+    let report = json("factorize --method bsr --steps 300 --json");
+    assert_eq!(
+        (&report["separation"], &report["participations"]),
+        (&300.into(), &1.into())
+    );
+    assert_eq!(report["bands"], 300);
+    let report = json("factorize --method identity --steps 300 --separation 100 --json");
+    assert_eq!(
+        (&report["participations"], &report["bands"]),
+        (&3.into(), &1.into())
+    );
+    assert_eq!(report["sensitivity"].as_f64(), Some(3.0_f64.sqrt()));
+}
+
+#[test]
+fn bad_arguments_end_with_code_2_and_one_sentence() {
+    let bsr = "factorize --method bsr --steps 100";
+    refused(
+        &format!("{bsr} --alpha 0.9 --beta 0.9"),
+        2,
+        &["beta", "0.9"],
+    );
+    refused(
+        &format!("{bsr} --alpha 0.9 --beta 0.95"),
+        2,
+        &["beta", "alpha = 0.9"],
+    );
+    refused(&format!("{bsr} --alpha NaN"), 2, &["alpha", "NaN"]);
+    refused(&format!("{bsr} --beta NaN"), 2, &["beta", "NaN"]);
+    refused(&format!("{bsr} --alpha -1"), 2, &["alpha", "-1"]);
+    refused(&format!("{bsr} --alpha inf"), 2, &["alpha", "inf"]);
+    refused(&format!("{bsr} --bands 101"), 2, &["bands", "101"]);
+    refused(&format!("{bsr} --bands 0"), 2, &["bands", "0"]);
+    refused(&format!("{bsr} --separation 0"), 2, &["separation", "0"]);
+    refused(
+        &format!("{bsr} --separation 101 --participations 1"),
+        2,
+        &["separation", "101"],
+    );
+    refused(
+        &format!("{bsr} --separation 10 --participations 11"),
+        2,
+        &["participations", "11"],
+    );
+    refused(
+        &format!("{bsr} --separation 10 --participations 0"),
+        2,
+        &["participations"],
+    );
+    refused(&format!("{bsr} --separation 30"), 2, &["--participations"]);
+    refused("factorize --method bsr --steps 0", 2, &["steps"]);
+    refused(
+        "factorize --method identity --steps 10 --bands 3",
+        2,
+        &["identity", "--bands"],
+    );
+    refused(
+        "factorize --method sqrt --steps 10 --bands 11",
+        2,
+        &["bands", "11"],
+    );
+    bandroot("factorize --method nonsense --steps 1")
+        .assert()
+        .code(2);
+}
+
+#[test]
+fn the_strategy_is_written_in_full_precision() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("c.csv");
+    let arguments = format!(
+        "factorize --method bsr --steps 50 --bands 4 --csv {}",
+        path.display()
+    );
+    bandroot(&arguments).assert().success();
+    assert_eq!(
+        fs::read_to_string(&path).unwrap(),
+        "lag,coefficient\n0,1\n1,0.5\n2,0.375\n3,0.3125\n"
+    );
+    assert_eq!(
+        fs::read_dir(folder.path()).unwrap().count(),
+        1,
+        "no temporary file is left"
+    );
+    refused(
+        "factorize --method bsr --steps 5 --csv no/such/folder/c.csv",
+        1,
+        &["no/such/folder"],
+    );
+}
+
+#[test]
+fn a_schedule_changes_the_workload_and_bad_files_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let run = |path: &str, rest: &str| {
+        format!("factorize --method bsr --steps 4 --bands 2 --learning-rates {path} {rest}")
+    };
+    let constant = json(&run(&file("constant", "1\n1\n1\n1\n"), "--json"));
+    let plain = json("factorize --method bsr --steps 4 --bands 2 --json");
+    let error = |report: &Value| report["expected_error"].as_f64().unwrap();
+    assert!((error(&constant) / error(&plain) - 1.0).abs() < 1e-14);
+    let csv = folder.path().join("rows.csv");
+    let falling = run(&file("falling", "1\n0.5\n0.25\n\n0.125\n"), "--json --csv");
+    let falling = json(&format!("{falling} {}", csv.display()));
+    assert!(error(&falling) < error(&plain));
+    assert!(
+        fs::read_to_string(&csv)
+            .unwrap()
+            .starts_with("step,lag_0,lag_1\n0,1,0\n")
+    );
+    refused(
+        &run(&file("short", "1\n1\n"), ""),
+        2,
+        &["short", "2 learning rates"],
+    );
+    refused(
+        &run(&file("words", "1\nx\n1\n1"), ""),
+        2,
+        &["words", "line 2"],
+    );
+    refused(
+        &run(&file("zero", "1\n1\n0\n1"), ""),
+        2,
+        &["zero", "step 2"],
+    );
+    refused(&run("/no/such/file", ""), 1, &["/no/such/file"]);
+}
+
+#[test]
+fn every_cell_agrees_with_the_exact_value_and_599_with_the_printed_digit() {
+    let agreement = json("reproduce errors --json");
+    assert_eq!(agreement["cells"], 608);
+    assert_eq!(agreement["agree_exact"], 608);
+    assert_eq!(agreement["agree_printed"], 599);
+    let mismatches = agreement["mismatches"].as_array().unwrap();
+    assert_eq!(mismatches.len(), 9);
+    for cell in mismatches {
+        assert_eq!(
+            (&cell["method"], &cell["beta"]),
+            (&"input".into(), &0.9.into())
+        );
+        let (ours, paper) = (cell["expected_error"].as_f64(), cell["paper"].as_f64());
+        assert!(ours < paper, "the paper is above");
+        assert!(cell["reason"].as_str().unwrap().contains("upper bound"));
+    }
+}
+
+#[test]
+fn the_folder_holds_tables_figures_and_the_environment() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("new/errors");
+    bandroot(&format!(
+        "reproduce errors --format csv --out {}",
+        out.display()
+    ))
+    .assert()
+    .success();
+    let size = |name: &str| fs::metadata(out.join(name)).map_or(0, |data| data.len());
+    for name in [
+        "errors.txt",
+        "errors.csv",
+        "errors.md",
+        "errors.json",
+        "environment.json",
+    ] {
+        assert!(size(name) > 100, "{name}");
+    }
+    for name in ["errors-main", "errors-repeated", "errors-single"] {
+        let svg = fs::read_to_string(out.join(format!("{name}.svg"))).unwrap();
+        assert!(
+            svg.contains("expected error") && svg.contains("BSR"),
+            "{name}"
+        );
+        let png = fs::read(out.join(format!("{name}.png"))).unwrap();
+        assert!(png.starts_with(b"\x89PNG") && png.len() > 10_000, "{name}");
+    }
+    assert_eq!(entries(&out), 11, "no temporary file is left");
+}
+
+fn entries(folder: &Path) -> usize {
+    fs::read_dir(folder).unwrap().count()
+}
+
+#[test]
+fn csv_has_one_line_per_cell_in_full_precision() {
+    let output = bandroot("reproduce errors --format csv").assert().success();
+    let text = String::from_utf8(output.get_output().stdout.clone()).unwrap();
+    assert_eq!(text.lines().count(), 1 + 608);
+    let digits = text
+        .lines()
+        .nth(1)
+        .unwrap()
+        .split(',')
+        .nth(7)
+        .unwrap()
+        .len();
+    assert!(digits >= 16, "{digits} digits");
+}
+
+#[test]
+fn help_and_completions_know_every_command() {
+    let help = bandroot("--help").assert().success();
+    let help = String::from_utf8_lossy(&help.get_output().stdout).into_owned();
+    let script = bandroot("completions bash").assert().success();
+    let script = String::from_utf8_lossy(&script.get_output().stdout).into_owned();
+    for command in ["factorize", "reproduce", "completions"] {
+        assert!(
+            help.contains(command) && script.contains(command),
+            "{command}"
+        );
+    }
+}
