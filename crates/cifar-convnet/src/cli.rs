@@ -6,6 +6,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::output;
+use crate::paper::Regime;
 
 /// Differentially private training with matrix-factorization noise
 #[derive(Debug, Parser)]
@@ -34,6 +35,8 @@ pub(crate) enum Command {
 pub(crate) enum Reproduce {
     /// The 16 tables of expected error, and the figures made of them
     Errors(Errors),
+    /// The 16 tables of time to factorize, and the figures of the errors that were reached
+    Runtimes(Runtimes),
 }
 
 /// How C is chosen.
@@ -47,6 +50,8 @@ pub(crate) enum MethodName {
     Identity,
     /// C = A, noise on the iterates
     Input,
+    /// The approximately optimal C with `--bands` diagonals and unit columns, with a certificate
+    Aof,
 }
 
 #[derive(Debug, Args)]
@@ -67,7 +72,7 @@ pub(crate) struct Factorize {
     #[arg(long)]
     pub(crate) steps: usize,
 
-    /// Number of diagonals p of C for bsr [default: the separation]
+    /// Number of diagonals p of C for bsr and aof [default: the separation]
     #[arg(long)]
     pub(crate) bands: Option<usize>,
 
@@ -83,6 +88,10 @@ pub(crate) struct Factorize {
     #[arg(long, value_name = "FILE")]
     pub(crate) learning_rates: Option<PathBuf>,
 
+    /// Options of the aof solver
+    #[command(flatten)]
+    pub(crate) aof: Aof,
+
     /// Write C to this CSV file: its first column if it is Toeplitz, else its rows by lag
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
@@ -90,6 +99,26 @@ pub(crate) struct Factorize {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// How the approximately optimal factorization is solved.
+#[derive(Debug, Args)]
+pub(crate) struct Aof {
+    /// Certified relative gap to the optimal expected error at which the aof solver stops
+    #[arg(long, default_value_t = 1e-4, allow_negative_numbers = true)]
+    pub(crate) tolerance: f64,
+
+    /// Iterations that the aof solver may take
+    #[arg(long, default_value_t = 1000)]
+    pub(crate) max_iterations: usize,
+
+    /// Folder of solved factorizations [default: $BANDROOT_CACHE, else bandroot in the user's cache]
+    #[arg(long, value_name = "DIR", conflicts_with = "no_cache")]
+    pub(crate) cache: Option<PathBuf>,
+
+    /// Solve again, and keep nothing
+    #[arg(long)]
+    pub(crate) no_cache: bool,
 }
 
 /// How a table is printed.
@@ -105,6 +134,14 @@ pub(crate) enum Format {
 
 #[derive(Debug, Args)]
 pub(crate) struct Errors {
+    /// Leave out the aof column, which is solved by iteration; the rest takes a second
+    #[arg(long)]
+    pub(crate) without_aof: bool,
+
+    /// Options of the aof solver
+    #[command(flatten)]
+    pub(crate) aof: Aof,
+
     /// How to print the table
     #[arg(long, value_enum, default_value_t = Format::Text, conflicts_with = "json")]
     pub(crate) format: Format,
@@ -115,6 +152,37 @@ pub(crate) struct Errors {
     pub(crate) out: Option<PathBuf>,
 
     /// Print one JSON object that counts agreements instead of the table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Runtimes {
+    /// Only this participation
+    #[arg(long, value_enum)]
+    pub(crate) participation: Option<Regime>,
+
+    /// Only these decay factors
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) alpha: Vec<f64>,
+
+    /// Only these momenta
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) beta: Vec<f64>,
+
+    /// Only these numbers of steps
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) steps: Vec<usize>,
+
+    /// Certified relative gap to the optimal expected error at which the aof solver stops
+    #[arg(long, default_value_t = 1e-4)]
+    pub(crate) tolerance: f64,
+
+    /// Folder for the measurements, the tables and the figures; what is measured there is not measured again
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+
+    /// Print the measurements as JSON instead of tables
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -35,9 +35,7 @@ impl Environment {
             arch: std::env::consts::ARCH,
             cpu: cpu_name(),
             threads: rayon::current_num_threads(),
-            unix_time: SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |t| t.as_secs()),
+            unix_time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs()),
         }
     }
 }

@@ -1,16 +1,19 @@
 //! `bandroot factorize`: one factorization, its sensitivity, its errors and what theory says of them.
 
 use std::fmt::Write as _;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
+use mf_core::factorization::aof::{self, Certificate, DENSE_LIMIT};
 use mf_core::sensitivity::{self, Sensitivity};
 use mf_core::{Factorization, Loss, Method, Participation, Sgd, Strategy, Workload, bounds};
 use serde::Serialize;
 
 use crate::cli::{Factorize, MethodName};
 use crate::output::{self, BadArgument};
+use crate::progress;
 
 /// What `--json` prints, in full precision.
 #[derive(Debug, Serialize)]
@@ -25,10 +28,30 @@ struct Report {
     sensitivity: f64,
     sensitivity_exact: bool,
     sensitivity_method: sensitivity::Method,
-    #[serde(flatten)]
-    loss: Loss,
+    expected_error: f64,
+    /// Absent where only the value of the optimum was computed, not its factor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_error: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    final_error: Option<f64>,
     bounds: Vec<Bound>,
+    #[serde(flatten)]
+    optimum: Option<Optimum>,
     seconds: f64,
+}
+
+/// How close to optimal a factorization by iteration is.
+#[derive(Debug, Serialize)]
+struct Optimum {
+    /// Relative: the expected error is at most this far above the smallest one, with proof.
+    certified_gap: f64,
+    /// No `C` with unit columns and these bands has a smaller expected error.
+    lower_bound: f64,
+    iterations: usize,
+    tolerance: f64,
+    converged: bool,
+    /// Whether the solution was found on disk; the seconds are then those of reading it.
+    cached: bool,
 }
 
 /// What a theorem says of the expected error.
@@ -39,41 +62,128 @@ struct Bound {
     value: f64,
 }
 
+/// A factorization measured, or only the value of one that is too large to form.
+struct Outcome {
+    bands: usize,
+    sensitivity: Sensitivity,
+    expected_error: f64,
+    rows: Option<Loss>,
+    bounds: Vec<Bound>,
+    certificate: Option<Certificate>,
+    cached: bool,
+}
+
 pub(crate) fn run(arguments: &Factorize) -> anyhow::Result<()> {
     let sgd = Sgd::new(arguments.alpha, arguments.beta)?;
     let workload = workload(arguments, sgd)?;
     let participation = participation(arguments)?;
     let method = method(arguments, &participation)?;
     let start = Instant::now();
-    let factorization = Factorization::new(workload, method)?;
-    let sensitivity = factorization.sensitivity(&participation)?;
-    let loss = factorization
-        .decoder_norms()?
-        .loss(&sensitivity, arguments.steps);
+    let is_too_large = |bands: usize| bands == arguments.steps && bands > DENSE_LIMIT;
+    let outcome = match method {
+        Method::Aof { bands, .. } if is_too_large(bands) && arguments.csv.is_none() => {
+            optimal_value(&workload, &participation, arguments)?
+        }
+        _ => outcome(workload, method, &participation, arguments)?,
+    };
     let seconds = start.elapsed().as_secs_f64();
-    if let Some(path) = &arguments.csv {
-        output::write_file(path, strategy_csv(factorization.strategy())?.as_bytes())?;
-    }
     let report = Report {
         method: method.to_string(),
         alpha: arguments.alpha,
         beta: arguments.beta,
         steps: arguments.steps,
-        bands: factorization.strategy().bands(),
+        bands: outcome.bands,
         separation: participation.min_separation(),
         participations: participation.max_participations(),
-        sensitivity: sensitivity.value,
-        sensitivity_exact: sensitivity.exact,
-        sensitivity_method: sensitivity.method,
-        loss,
-        bounds: theorems(&factorization, &participation),
+        sensitivity: outcome.sensitivity.value,
+        sensitivity_exact: outcome.sensitivity.exact,
+        sensitivity_method: outcome.sensitivity.method,
+        expected_error: outcome.expected_error,
+        max_error: outcome.rows.map(|loss| loss.max_error),
+        final_error: outcome.rows.map(|loss| loss.final_error),
+        bounds: outcome.bounds,
+        optimum: outcome.certificate.as_ref().map(|certificate| Optimum {
+            certified_gap: certificate.relative_gap,
+            lower_bound: outcome.expected_error * (1.0 - certificate.relative_gap),
+            iterations: certificate.iterations,
+            tolerance: arguments.aof.tolerance,
+            converged: certificate.converged,
+            cached: outcome.cached,
+        }),
         seconds,
     };
     if arguments.json {
-        output::print(&serde_json::to_string_pretty(&report)?)
+        output::print(&output::json(&report)?)?;
     } else {
-        output::print(&text(&report, &sensitivity))
+        output::print(&text(&report))?;
     }
+    match outcome.certificate {
+        Some(certificate) if !certificate.converged => bail!(
+            "the certified gap is {:.1e} after {} iterations, not the {:.1e} asked for: the result \
+             above is valid but further from the optimum; raise --max-iterations or --tolerance",
+            certificate.relative_gap,
+            certificate.iterations,
+            arguments.aof.tolerance
+        ),
+        _ => Ok(()),
+    }
+}
+
+fn outcome(
+    workload: Workload,
+    method: Method,
+    participation: &Participation,
+    arguments: &Factorize,
+) -> anyhow::Result<Outcome> {
+    let (factorization, cached) = match method {
+        Method::Aof { bands, .. } => progress::solve_aof(workload, bands, &arguments.aof)?,
+        _ => (Factorization::new(workload, method)?, false),
+    };
+    if let Some(path) = &arguments.csv {
+        output::write_file(path, strategy_csv(factorization.strategy())?.as_bytes())?;
+    }
+    let sensitivity = factorization.sensitivity(participation)?;
+    let loss = factorization.decoder_norms()?.loss(&sensitivity, arguments.steps);
+    Ok(Outcome {
+        bands: factorization.strategy().bands(),
+        sensitivity,
+        expected_error: loss.expected_error,
+        rows: Some(loss),
+        bounds: theorems(&factorization, participation),
+        certificate: factorization.certificate().cloned(),
+        cached,
+    })
+}
+
+/// The optimum of single participation without its factor, which would be dense: unit columns, so the
+/// sensitivity is 1.
+fn optimal_value(
+    workload: &Workload,
+    participation: &Participation,
+    arguments: &Factorize,
+) -> anyhow::Result<Outcome> {
+    let inverse = workload.inverse().ok_or(mf_core::Error::GeneralWorkload)?;
+    let options = progress::aof_options(&arguments.aof);
+    let mut go_on = |_| ControlFlow::Continue(());
+    let certificate = aof::solve_single(&inverse, &options, &mut go_on)?.certificate;
+    let lower = workload.as_toeplitz().map(|sgd| Bound {
+        theorem: 4,
+        kind: "lower",
+        value: bounds::any_factorization_lower(sgd, participation),
+    });
+    Ok(Outcome {
+        bands: arguments.steps,
+        sensitivity: Sensitivity {
+            value: 1.0,
+            exact: true,
+            method: sensitivity::Method::DisjointColumns,
+        },
+        expected_error: certificate.expected_error(arguments.steps, 1),
+        rows: None,
+        bounds: lower.into_iter().collect(),
+        certificate: Some(certificate),
+        cached: false,
+    })
 }
 
 fn workload(arguments: &Factorize, sgd: Sgd) -> anyhow::Result<Workload> {
@@ -96,10 +206,7 @@ fn workload(arguments: &Factorize, sgd: Sgd) -> anyhow::Result<Workload> {
 fn learning_rates(path: &Path) -> anyhow::Result<Vec<f64>> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("could not read the learning rates from {}", path.display()))?;
-    let lines = text
-        .lines()
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty());
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines
         .map(|(number, line)| {
             line.trim().parse().map_err(|_| {
@@ -134,16 +241,26 @@ fn method(arguments: &Factorize, participation: &Participation) -> anyhow::Resul
             let bands = arguments.bands.unwrap_or(participation.min_separation());
             return Ok(Method::Bsr { bands });
         }
+        MethodName::Aof => {
+            let bands = arguments.bands.unwrap_or(participation.min_separation());
+            ensure!(
+                bands <= participation.min_separation(),
+                BadArgument(format!(
+                    "method aof needs bands up to the separation {}, but --bands is {bands}: with more, \
+                     columns used by one example would overlap",
+                    participation.min_separation()
+                ))
+            );
+            return Ok(Method::Aof { bands, tolerance: arguments.aof.tolerance });
+        }
         MethodName::Sqrt => (Method::SquareRoot, arguments.steps),
         MethodName::Identity => (Method::Identity, 1),
         MethodName::Input => (Method::Input, arguments.steps),
     };
     match arguments.bands {
-        Some(bands) if bands > arguments.steps || bands == 0 => Err(mf_core::Error::Bands {
-            bands,
-            steps: arguments.steps,
+        Some(bands) if bands > arguments.steps || bands == 0 => {
+            Err(mf_core::Error::Bands { bands, steps: arguments.steps }.into())
         }
-        .into()),
         Some(bands) if bands != only => Err(BadArgument(format!(
             "method {method} has {only} bands, not {bands}: leave --bands out, or use method bsr"
         ))
@@ -160,17 +277,9 @@ fn theorems(factorization: &Factorization, participation: &Participation) -> Vec
     let steps = participation.steps();
     let single = participation.max_participations() == 1;
     let (lower, upper, leading) = ("lower", "upper", "leading term");
-    let bound = |theorem, kind, value| Bound {
-        theorem,
-        kind,
-        value,
-    };
+    let bound = |theorem, kind, value| Bound { theorem, kind, value };
     let any = if single { 4 } else { 8 };
-    let mut found = vec![bound(
-        any,
-        lower,
-        bounds::any_factorization_lower(sgd, participation),
-    )];
+    let mut found = vec![bound(any, lower, bounds::any_factorization_lower(sgd, participation))];
     match factorization.method() {
         Method::SquareRoot if single => {
             let interval = bounds::square_root_single(sgd, steps);
@@ -184,11 +293,7 @@ fn theorems(factorization: &Factorization, participation: &Participation) -> Vec
             }
         }
         Method::Bsr { bands } if bands <= participation.min_separation() => {
-            found.push(bound(
-                6,
-                leading,
-                bounds::bsr_leading_term(sgd, bands, participation),
-            ));
+            found.push(bound(6, leading, bounds::bsr_leading_term(sgd, bands, participation)));
         }
         Method::Identity => {
             found.push(bound(9, lower, bounds::identity_lower(sgd, participation)));
@@ -232,42 +337,30 @@ fn strategy_csv(strategy: &Strategy) -> anyhow::Result<String> {
     Ok(text)
 }
 
-fn text(report: &Report, sensitivity: &Sensitivity) -> String {
-    let kind = if sensitivity.exact {
-        "exact"
-    } else {
-        "upper bound"
-    };
+fn text(report: &Report) -> String {
+    let kind = if report.sensitivity_exact { "exact" } else { "upper bound" };
+    let not_formed = || "not computed: C is too large to form".to_owned();
+    let number = |value: Option<f64>| value.map_or_else(not_formed, |value| format!("{value:.6}"));
     let mut lines = vec![
         ("method", report.method.clone()),
-        (
-            "workload",
-            format!("alpha {}, beta {}", report.alpha, report.beta),
-        ),
+        ("workload", format!("alpha {}, beta {}", report.alpha, report.beta)),
         ("steps n", report.steps.to_string()),
         ("bands p", report.bands.to_string()),
         ("separation b", report.separation.to_string()),
         ("participations k", report.participations.to_string()),
         ("sensitivity", format!("{:.6} ({kind})", report.sensitivity)),
-        (
-            "expected error",
-            format!("{:.6}", report.loss.expected_error),
-        ),
-        ("maximum error", format!("{:.6}", report.loss.max_error)),
-        ("final error", format!("{:.6}", report.loss.final_error)),
+        ("expected error", format!("{:.6}", report.expected_error)),
+        ("maximum error", number(report.max_error)),
+        ("final error", number(report.final_error)),
     ];
-    for bound in &report.bounds {
-        lines.push((
-            "  bound",
-            format!(
-                "{:.6} ({}, Theorem {})",
-                bound.value, bound.kind, bound.theorem
-            ),
-        ));
+    for Bound { theorem, kind, value } in &report.bounds {
+        lines.push(("  bound", format!("{value:.6} ({kind}, Theorem {theorem})")));
+    }
+    if let Some(optimum) = &report.optimum {
+        lines.push(("  optimum", format!("at least {:.6}", optimum.lower_bound)));
+        lines.push(("  certified gap", format!("{:.2e}", optimum.certified_gap)));
+        lines.push(("  iterations", optimum.iterations.to_string()));
     }
     lines.push(("seconds", format!("{:.6}", report.seconds)));
-    lines
-        .iter()
-        .map(|(name, value)| format!("{name:<18}{value}\n"))
-        .collect()
+    lines.iter().map(|(name, value)| format!("{name:<18}{value}\n")).collect()
 }

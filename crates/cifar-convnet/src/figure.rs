@@ -15,6 +15,7 @@ pub(crate) const BLUE: RGBColor = RGBColor(0, 114, 178);
 pub(crate) const GREEN: RGBColor = RGBColor(0, 158, 115);
 pub(crate) const ORANGE: RGBColor = RGBColor(230, 159, 0);
 pub(crate) const RED: RGBColor = RGBColor(213, 94, 0);
+pub(crate) const PURPLE: RGBColor = RGBColor(204, 121, 167);
 pub(crate) const BLACK: RGBColor = RGBColor(0, 0, 0);
 
 const PANEL_WIDTH: u32 = 640;
@@ -50,32 +51,17 @@ enum Mark {
 impl Curve {
     /// Points joined by a line.
     pub(crate) fn line(name: &'static str, color: RGBColor, points: Vec<(f64, f64)>) -> Self {
-        Self {
-            name,
-            color,
-            points,
-            mark: Mark::Line(2),
-        }
+        Self { name, color, points, mark: Mark::Line(2) }
     }
 
     /// A wide line, which stays visible under another curve with the same values.
     pub(crate) fn wide(name: &'static str, color: RGBColor, points: Vec<(f64, f64)>) -> Self {
-        Self {
-            name,
-            color,
-            points,
-            mark: Mark::Line(7),
-        }
+        Self { name, color, points, mark: Mark::Line(7) }
     }
 
     /// Separate crosses, for numbers that were not computed here.
     pub(crate) fn marks(name: &'static str, color: RGBColor, points: Vec<(f64, f64)>) -> Self {
-        Self {
-            name,
-            color,
-            points,
-            mark: Mark::Cross,
-        }
+        Self { name, color, points, mark: Mark::Cross }
     }
 }
 
@@ -84,32 +70,19 @@ pub(crate) fn write(folder: &Path, name: &str, panels: &[Panel]) -> anyhow::Resu
     register_fonts();
     let columns = panels.len().min(2);
     let rows = panels.len().div_ceil(2);
-    let size = (
-        PANEL_WIDTH * columns as u32,
-        PANEL_HEIGHT * rows as u32 + LEGEND_HEIGHT,
-    );
+    let size = (PANEL_WIDTH * columns as u32, PANEL_HEIGHT * rows as u32 + LEGEND_HEIGHT);
     let failed = |what: String| anyhow!("could not draw the figure {name}: {what}");
 
     let mut svg = String::new();
-    draw(
-        &SVGBackend::with_string(&mut svg, size).into_drawing_area(),
-        panels,
-        rows,
-        columns,
-    )
-    .map_err(failed)?;
+    draw(&SVGBackend::with_string(&mut svg, size).into_drawing_area(), panels, rows, columns)
+        .map_err(failed)?;
     output::write_file(&folder.join(format!("{name}.svg")), svg.as_bytes())?;
 
     // The bitmap backend takes a path; its temporary file is renamed like every other file.
     let path = folder.join(format!("{name}.png"));
     let temporary = folder.join(format!(".{name}.{}.partial.png", std::process::id()));
-    draw(
-        &BitMapBackend::new(&temporary, size).into_drawing_area(),
-        panels,
-        rows,
-        columns,
-    )
-    .map_err(failed)?;
+    draw(&BitMapBackend::new(&temporary, size).into_drawing_area(), panels, rows, columns)
+        .map_err(failed)?;
     std::fs::rename(&temporary, &path)
         .with_context(|| format!("could not write {}", path.display()))
 }
@@ -118,11 +91,8 @@ pub(crate) fn write(folder: &Path, name: &str, panels: &[Panel]) -> anyhow::Resu
 fn register_fonts() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let registered = register_font(
-            "sans-serif",
-            FontStyle::Normal,
-            epaint_default_fonts::UBUNTU_LIGHT,
-        );
+        let registered =
+            register_font("sans-serif", FontStyle::Normal, epaint_default_fonts::UBUNTU_LIGHT);
         assert!(registered.is_ok(), "the embedded font is a font");
     });
 }
@@ -147,12 +117,7 @@ fn draw<D: DrawingBackend>(
 type Drawn<D> = Result<(), DrawingAreaErrorKind<<D as DrawingBackend>::ErrorType>>;
 
 fn draw_panel<D: DrawingBackend>(area: &DrawingArea<D, Shift>, panel: &Panel) -> Drawn<D> {
-    let points = || {
-        panel
-            .curves
-            .iter()
-            .flat_map(|curve| curve.points.iter().copied())
-    };
+    let points = || panel.curves.iter().flat_map(|curve| curve.points.iter().copied());
     let (left, right) = padded_range(points().map(|point| point.0));
     let (bottom, top) = padded_range(points().map(|point| point.1));
     let mut chart = ChartBuilder::on(area)
@@ -161,12 +126,8 @@ fn draw_panel<D: DrawingBackend>(area: &DrawingArea<D, Shift>, panel: &Panel) ->
         .x_label_area_size(44)
         .y_label_area_size(62)
         .build_cartesian_2d(
-            (left..right)
-                .log_scale()
-                .with_key_points(ticks(left, right)),
-            (bottom..top)
-                .log_scale()
-                .with_key_points(ticks(bottom, top)),
+            (left..right).log_scale().with_key_points(ticks(left, right)),
+            (bottom..top).log_scale().with_key_points(ticks(bottom, top)),
         )?;
     chart
         .configure_mesh()
@@ -183,17 +144,11 @@ fn draw_panel<D: DrawingBackend>(area: &DrawingArea<D, Shift>, panel: &Panel) ->
             Mark::Line(width) => {
                 let style = curve.color.stroke_width(width);
                 chart.draw_series(LineSeries::new(curve.points.iter().copied(), style))?;
-                let dots = curve
-                    .points
-                    .iter()
-                    .map(|&at| Circle::new(at, 3, curve.color.filled()));
+                let dots = curve.points.iter().map(|&at| Circle::new(at, 3, curve.color.filled()));
                 chart.draw_series(dots)?;
             }
             Mark::Cross => {
-                let crosses = curve
-                    .points
-                    .iter()
-                    .map(|&at| Cross::new(at, 4, curve.color));
+                let crosses = curve.points.iter().map(|&at| Cross::new(at, 4, curve.color));
                 chart.draw_series(crosses)?;
             }
         }
@@ -230,11 +185,7 @@ fn padded_range(values: impl Iterator<Item = f64>) -> (f64, f64) {
 fn ticks(from: f64, to: f64) -> Vec<f64> {
     let decades = from.log10().floor() as i32..=to.log10().ceil() as i32;
     let tick = |decade: i32, digit: f64| {
-        if decade < 0 {
-            digit / 10_f64.powi(-decade)
-        } else {
-            digit * 10_f64.powi(decade)
-        }
+        if decade < 0 { digit / 10_f64.powi(-decade) } else { digit * 10_f64.powi(decade) }
     };
     decades
         .flat_map(|decade| [1.0, 2.0, 5.0].map(|digit| tick(decade, digit)))

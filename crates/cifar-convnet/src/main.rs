@@ -8,6 +8,8 @@ mod paper;
 
 mod reproduce;
 
+mod progress;
+
 mod table;
 
 mod figure;
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Factorize(arguments) => factorize::run(&arguments),
         Command::Reproduce(Reproduce::Errors(arguments)) => reproduce::errors::run(&arguments),
+        Command::Reproduce(Reproduce::Runtimes(arguments)) => reproduce::runtimes::run(&arguments),
         Command::Completions { shell } => cli::print_completions(shell),
     };
     output::exit_code(outcome)

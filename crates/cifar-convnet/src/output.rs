@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use serde::Serialize;
 
 /// An argument that cannot be used; ends the program with code 2, as a misspelt flag does.
 #[derive(Debug)]
@@ -46,6 +47,11 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     }
     stdout.flush()?;
     Ok(())
+}
+
+/// Pretty JSON in full precision, with a line break at the end.
+pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(value)? + "\n")
 }
 
 /// Writes a file so that it is either the old one or the whole new one, whatever happens: a temporary

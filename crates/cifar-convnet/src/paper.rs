@@ -1,17 +1,28 @@
 //! The paper's printed numbers, as data.
 
 use anyhow::Context;
+use clap::ValueEnum;
 use mf_core::{Participation, Sgd};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Whether examples are used once or once per epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Regime {
-    /// `k = 1`, `b = n`.
+    /// Every example is used once: k = 1, b = n
     Single,
-    /// `b = 100`, `k = n / 100`.
+    /// Every example is used once in 100 steps: b = 100, k = n / 100
     Repeated,
+}
+
+impl Regime {
+    /// The pattern of `n` steps in this regime.
+    pub(crate) fn participation(self, steps: usize) -> mf_core::Result<Participation> {
+        match self {
+            Regime::Single => Participation::single(steps),
+            Regime::Repeated => Participation::new(steps, 100, steps / 100),
+        }
+    }
 }
 
 impl std::fmt::Display for Regime {
@@ -64,6 +75,36 @@ pub(crate) fn expected_error() -> anyhow::Result<Vec<ErrorRow>> {
         .context("paper/expected_error.csv, built into this program, is damaged")
 }
 
+/// One row of the 16 tables of time to factorize, in the paper's own words: seconds, `<1`, `timeout` or
+/// `not_run`. BSR and CVX ran on one CPU core, GD and L-BFGS on an H100.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct RuntimeRow {
+    #[serde(rename = "participation")]
+    pub(crate) regime: Regime,
+    pub(crate) alpha: f64,
+    pub(crate) beta: f64,
+    #[serde(rename = "n")]
+    pub(crate) steps: usize,
+    pub(crate) bsr: String,
+    pub(crate) gd_h100: String,
+    pub(crate) lbfgs_h100: String,
+    #[serde(rename = "cvx_1e-2")]
+    pub(crate) cvx_1e2: String,
+    #[serde(rename = "cvx_1e-3")]
+    pub(crate) cvx_1e3: String,
+    #[serde(rename = "cvx_1e-4")]
+    pub(crate) cvx_1e4: String,
+}
+
+/// All rows of the tables of time to factorize.
+pub(crate) fn runtimes() -> anyhow::Result<Vec<RuntimeRow>> {
+    let text = include_str!("../paper/runtime_seconds.csv");
+    csv::Reader::from_reader(text.as_bytes())
+        .deserialize()
+        .collect::<Result<_, _>>()
+        .context("paper/runtime_seconds.csv, built into this program, is damaged")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,10 +117,7 @@ mod tests {
         assert_eq!(repeated.count(), 8 * 12);
         for row in &rows {
             row.sgd().unwrap();
-            assert_eq!(
-                row.participation().unwrap().steps(),
-                row.separation * row.participations
-            );
+            assert_eq!(row.participation().unwrap().steps(), row.separation * row.participations);
         }
     }
 }

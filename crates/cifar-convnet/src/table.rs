@@ -10,10 +10,7 @@ pub(crate) struct Table {
 impl Table {
     /// An empty table with these columns.
     pub(crate) fn new(header: &[&str]) -> Self {
-        Self {
-            header: header.iter().map(ToString::to_string).collect(),
-            rows: Vec::new(),
-        }
+        Self { header: header.iter().map(ToString::to_string).collect(), rows: Vec::new() }
     }
 
     /// Adds a row.
@@ -31,9 +28,7 @@ impl Table {
 
     fn widths(&self) -> Vec<usize> {
         let width = |column: usize| self.lines().map(|row| row[column].chars().count()).max();
-        (0..self.header.len())
-            .map(|column| width(column).unwrap_or(0))
-            .collect()
+        (0..self.header.len()).map(|column| width(column).unwrap_or(0)).collect()
     }
 
     /// Columns aligned to the right, two spaces between them.
@@ -50,11 +45,8 @@ impl Table {
         let widths = self.widths();
         let mut text = String::new();
         for (number, row) in self.lines().enumerate() {
-            let cells: Vec<String> = row
-                .iter()
-                .zip(&widths)
-                .map(|(cell, width)| format!("{cell:>width$}"))
-                .collect();
+            let cells: Vec<String> =
+                row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
             text += &format!("{before}{}{after}\n", cells.join(between));
             if rule && number == 0 {
                 let dashes: Vec<String> = widths
@@ -86,10 +78,7 @@ mod tests {
         let mut table = Table::new(&["n", "error"]);
         table.push(vec!["10".into(), "1,5".into()]);
         assert_eq!(table.to_text(), " n  error\n10    1,5\n");
-        assert_eq!(
-            table.to_markdown(),
-            "|  n | error |\n| -: | ----: |\n| 10 |   1,5 |\n"
-        );
+        assert_eq!(table.to_markdown(), "|  n | error |\n| -: | ----: |\n| 10 |   1,5 |\n");
         assert_eq!(table.to_csv().unwrap(), "n,error\n10,\"1,5\"\n");
     }
 }

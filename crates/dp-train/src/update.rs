@@ -21,10 +21,7 @@ pub struct Momentum {
 impl Momentum {
     /// Zero momentum for `dim` parameters.
     pub fn new(sgd: Sgd, dim: usize) -> Self {
-        Self {
-            sgd,
-            buffer: vec![0.0; dim],
-        }
+        Self { sgd, buffer: vec![0.0; dim] }
     }
 
     /// One step with learning rate `eta`. O(dim).
@@ -32,16 +29,8 @@ impl Momentum {
     /// # Panics
     /// Unless `parameters` and `gradient` have as many elements as the momentum.
     pub fn step(&mut self, parameters: &mut [f32], gradient: &[f32], learning_rate: f32) {
-        assert_eq!(
-            parameters.len(),
-            self.buffer.len(),
-            "one parameter per momentum"
-        );
-        assert_eq!(
-            gradient.len(),
-            self.buffer.len(),
-            "one gradient entry per momentum"
-        );
+        assert_eq!(parameters.len(), self.buffer.len(), "one parameter per momentum");
+        assert_eq!(gradient.len(), self.buffer.len(), "one gradient entry per momentum");
         let (alpha, beta) = (self.sgd.decay_factor() as f32, self.sgd.momentum() as f32);
         for ((theta, m), x) in parameters.iter_mut().zip(&mut self.buffer).zip(gradient) {
             *m = beta * *m + x;
@@ -62,19 +51,14 @@ mod tests {
             let sgd = Sgd::new(alpha, beta).unwrap();
             let rates: Vec<f64> = (0..40).map(|i| 0.1 + 0.01 * f64::from(i)).collect();
             let updates: Vec<f64> = (0..40).map(|i| f64::from(i * 7 % 11) - 5.0).collect();
-            let unrolled = Workload::scheduled(sgd, rates.clone())
-                .unwrap()
-                .apply(&updates);
+            let unrolled = Workload::scheduled(sgd, rates.clone()).unwrap().apply(&updates);
             let mut parameters = [3.0_f32];
             let mut momentum = Momentum::new(sgd, 1);
             for i in 0..40 {
                 momentum.step(&mut parameters, &[updates[i] as f32], rates[i] as f32);
                 let expected = 3.0 * alpha.powi(i as i32 + 1) - unrolled[i];
                 let scale = 1.0 + expected.abs();
-                assert!(
-                    (f64::from(parameters[0]) - expected).abs() < 2e-5 * scale,
-                    "step {i}"
-                );
+                assert!((f64::from(parameters[0]) - expected).abs() < 2e-5 * scale, "step {i}");
             }
         }
     }

@@ -24,10 +24,7 @@ fn fast_error(method: Method, n: usize, b: usize) -> f64 {
     let workload = Workload::sgd(sgd(), n).expect("n > 0");
     let participation = Participation::new(n, b, n / b).expect("b divides n");
     let factorization = Factorization::new(workload, method).expect("p <= n");
-    factorization
-        .loss(&participation)
-        .expect("sizes agree")
-        .expected_error
+    factorization.loss(&participation).expect("sizes agree").expected_error
 }
 
 fn slow_error(n: usize, b: usize) -> f64 {
@@ -41,9 +38,7 @@ fn slow_error(n: usize, b: usize) -> f64 {
 
 fn coefficients(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("coefficients");
-    group
-        .sample_size(10)
-        .measurement_time(Duration::from_secs(1));
+    group.sample_size(10).measurement_time(Duration::from_secs(1));
     for p in [1_000, 10_000, 100_000, 1_000_000] {
         let fast = |bench: &mut criterion::Bencher<'_>, &p: &usize| {
             bench.iter(|| bsr::coefficients(&sgd(), black_box(p)));
@@ -60,9 +55,7 @@ fn coefficients(criterion: &mut Criterion) {
 
 fn expected_error(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("expected_error");
-    group
-        .sample_size(10)
-        .measurement_time(Duration::from_secs(1));
+    group.sample_size(10).measurement_time(Duration::from_secs(1));
     for n in [1_000, 10_000, 100_000, 1_000_000] {
         let bsr = Method::Bsr { bands: 100 };
         group.bench_function(BenchmarkId::new("bsr_100", n), |bench| {
@@ -91,24 +84,16 @@ fn expected_error(criterion: &mut Criterion) {
         );
     };
     let bsr = Method::Bsr { bands: 100 };
-    line("bsr, p = 100", 10_000, 1_000_000, &|n| {
-        fast_error(bsr, n, 100)
-    });
-    line("square root", 10_000, 1_000_000, &|n| {
-        fast_error(Method::SquareRoot, n, n)
-    });
-    line("definition, p = 100", 1_000, 10_000, &|n| {
-        slow_error(n, 100)
-    });
+    line("bsr, p = 100", 10_000, 1_000_000, &|n| fast_error(bsr, n, 100));
+    line("square root", 10_000, 1_000_000, &|n| fast_error(Method::SquareRoot, n, n));
+    line("definition, p = 100", 1_000, 10_000, &|n| slow_error(n, 100));
     let ratio = seconds(&|| slow_error(10_000, 100)) / seconds(&|| fast_error(bsr, 10_000, 100));
     println!("definition / bsr at n = 10000: {ratio:.0} times the time");
 }
 
 fn quotient(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("quotient");
-    group
-        .sample_size(10)
-        .measurement_time(Duration::from_secs(1));
+    group.sample_size(10).measurement_time(Duration::from_secs(1));
     let n = 100_000;
     let a = sgd().coefficients(n);
     for p in [64, 128, 192, 193, 256, 1024] {

@@ -25,11 +25,7 @@ impl BandedLower {
         if bands == 0 || bands > steps {
             return Err(Error::Bands { bands, steps });
         }
-        Ok(Self {
-            steps,
-            bands,
-            entries: vec![0.0; steps * bands],
-        })
+        Ok(Self { steps, bands, entries: vec![0.0; steps * bands] })
     }
 
     /// The matrix whose rows, by lag, are concatenated in `entries`. Places left of column 0 are set
@@ -52,16 +48,9 @@ impl BandedLower {
         }
         if let Some(at) = entries.iter().position(|x| !x.is_finite()) {
             let (row, lag) = (at / bands, at % bands);
-            return Err(Error::NotFinite {
-                row,
-                column: row - lag,
-            });
+            return Err(Error::NotFinite { row, column: row - lag });
         }
-        Ok(Self {
-            steps,
-            bands,
-            entries,
-        })
+        Ok(Self { steps, bands, entries })
     }
 
     /// The banded Toeplitz matrix with the given first column, as rows.
@@ -105,11 +94,7 @@ impl BandedLower {
 
     /// Entry `(i, j)`, zero outside the band.
     pub fn entry(&self, i: usize, j: usize) -> f64 {
-        if j <= i && i - j < self.bands {
-            self.entries[i * self.bands + i - j]
-        } else {
-            0.0
-        }
+        if j <= i && i - j < self.bands { self.entries[i * self.bands + i - j] } else { 0.0 }
     }
 
     /// The squared Euclidean norm of every column. O(n p).
@@ -157,16 +142,10 @@ impl BandedLower {
     pub fn check_invertible(&self) -> Result<()> {
         if let Some(at) = self.entries.iter().position(|x| !x.is_finite()) {
             let (row, lag) = (at / self.bands, at % self.bands);
-            return Err(Error::NotFinite {
-                row,
-                column: row.saturating_sub(lag),
-            });
+            return Err(Error::NotFinite { row, column: row.saturating_sub(lag) });
         }
         match (0..self.steps).find(|&i| self.row(i)[0] <= 0.0) {
-            Some(index) => Err(Error::NonPositiveDiagonal {
-                index,
-                value: self.row(index)[0],
-            }),
+            Some(index) => Err(Error::NonPositiveDiagonal { index, value: self.row(index)[0] }),
             None => Ok(()),
         }
     }
@@ -181,10 +160,7 @@ mod tests {
         let c = BandedLower::toeplitz(4, &[1.0, 0.5, 0.25]).unwrap();
         assert_eq!(c.row(0), &[1.0, 0.0, 0.0]);
         assert_eq!(c.row(1), &[1.0, 0.5, 0.0]);
-        assert_eq!(
-            (c.entry(3, 1), c.entry(3, 0), c.entry(1, 3)),
-            (0.25, 0.0, 0.0)
-        );
+        assert_eq!((c.entry(3, 1), c.entry(3, 0), c.entry(1, 3)), (0.25, 0.0, 0.0));
         assert_eq!(c.column_norms_squared(), &[1.3125, 1.3125, 1.25, 1.0]);
     }
 
@@ -204,10 +180,7 @@ mod tests {
 
     #[test]
     fn bad_sizes_are_refused() {
-        assert_eq!(
-            BandedLower::zeros(3, 4),
-            Err(Error::Bands { bands: 4, steps: 3 })
-        );
+        assert_eq!(BandedLower::zeros(3, 4), Err(Error::Bands { bands: 4, steps: 3 }));
         assert!(BandedLower::from_entries(2, 1, vec![1.0]).is_err());
         let nan = BandedLower::from_entries(2, 2, vec![1.0, f64::NAN, f64::NAN, 1.0]);
         assert_eq!(nan, Err(Error::NotFinite { row: 1, column: 1 }));

@@ -49,10 +49,7 @@ fn root_column_without_decay(sgd: &Sgd, len: usize) -> f64 {
 /// `max(1, (log(n+1) - 1)/4) <= E <= (1 + log n) / (1-beta)^2` for `alpha = 1`.
 pub fn square_root_single(sgd: &Sgd, steps: usize) -> Interval {
     if has_decay(sgd) {
-        return Interval {
-            lower: 1.0,
-            upper: root_column_with_decay(sgd),
-        };
+        return Interval { lower: 1.0, upper: root_column_with_decay(sgd) };
     }
     Interval {
         lower: f64::max(1.0, (((steps + 1) as f64).ln() - 1.0) / 4.0),
@@ -144,10 +141,7 @@ pub fn bsr_leading_term(sgd: &Sgd, bands: usize, participation: &Participation) 
     let beyond = participation.steps().saturating_sub(bands) as f64;
     let (column, tail) = if has_decay(sgd) {
         let decayed = alpha.powf(2.0 * bands as f64 + 2.0) * (1.0 - alpha.powf(2.0 * beyond));
-        (
-            root_column_with_decay(sgd),
-            decayed / ((1.0 - alpha) * (1.0 + alpha)),
-        )
+        (root_column_with_decay(sgd), decayed / ((1.0 - alpha) * (1.0 + alpha)))
     } else {
         (root_column_without_decay(sgd, bands), beyond)
     };
@@ -172,10 +166,7 @@ pub fn bsr_leading_term(sgd: &Sgd, bands: usize, participation: &Participation) 
 ///                          + 2 alpha^b / ((1-beta/alpha)^2 (1-alpha^2) (1-alpha^b) sqrt(b))]
 /// ```
 pub fn square_root_repeated(sgd: &Sgd, participation: &Participation) -> Option<Interval> {
-    let (n, b) = (
-        participation.steps() as f64,
-        participation.min_separation() as f64,
-    );
+    let (n, b) = (participation.steps() as f64, participation.min_separation() as f64);
     let k = participation.max_participations() as f64;
     if participation.max_participations() * participation.min_separation() != participation.steps()
     {
@@ -188,10 +179,7 @@ pub fn square_root_repeated(sgd: &Sgd, participation: &Participation) -> Option<
         let overlap = 2.0 * decayed
             / ((1.0 - gamma).powi(2) * (1.0 - alpha) * (1.0 + alpha) * (1.0 - decayed) * b.sqrt());
         let upper = k.sqrt() * (root_column_with_decay(sgd) + overlap);
-        return Some(Interval {
-            lower: k.sqrt(),
-            upper,
-        });
+        return Some(Interval { lower: k.sqrt(), upper });
     }
     let log = n.ln();
     let lower = if n >= 45.0 {
@@ -209,20 +197,12 @@ pub fn square_root_repeated(sgd: &Sgd, participation: &Participation) -> Option<
 /// A lower bound on `E(A, I)`, DP-SGD (Theorem 9): `sqrt(n k / 2)` for `alpha = 1`, `sqrt(k)` else.
 pub fn identity_lower(sgd: &Sgd, participation: &Participation) -> f64 {
     let k = participation.max_participations() as f64;
-    if has_decay(sgd) {
-        k.sqrt()
-    } else {
-        (participation.steps() as f64 * k / 2.0).sqrt()
-    }
+    if has_decay(sgd) { k.sqrt() } else { (participation.steps() as f64 * k / 2.0).sqrt() }
 }
 
 /// A lower bound on `E(I, A)`, noise on the iterates (Theorem 9): `k sqrt(n / 3)` for `alpha = 1`,
 /// `sqrt(k)` else. For `k b <= n`, as in [`any_factorization_lower`].
 pub fn input_lower(sgd: &Sgd, participation: &Participation) -> f64 {
     let k = counted_participations(participation);
-    if has_decay(sgd) {
-        k.sqrt()
-    } else {
-        k * (participation.steps() as f64 / 3.0).sqrt()
-    }
+    if has_decay(sgd) { k.sqrt() } else { k * (participation.steps() as f64 / 3.0).sqrt() }
 }

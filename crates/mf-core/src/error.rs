@@ -62,6 +62,30 @@ pub enum Error {
         /// Its value.
         value: f64,
     },
+    /// The method needs a workload of SGD, whose inverse has three diagonals.
+    GeneralWorkload,
+    /// A certified relative gap outside what double precision can reach.
+    Tolerance {
+        /// The gap asked for.
+        tolerance: f64,
+    },
+    /// `||A C^-1||_F` overflows: the workload grows too fast for its length.
+    Overflow {
+        /// The number of steps `n`.
+        steps: usize,
+    },
+    /// A dense `n x n` factor was asked for that is too large to form.
+    TooLargeForDense {
+        /// The number of steps `n`.
+        steps: usize,
+        /// The most steps for which it is formed.
+        limit: usize,
+    },
+    /// A Gram matrix `C^T C` is not positive definite to working precision.
+    NotPositiveDefinite {
+        /// The number of steps `n`.
+        steps: usize,
+    },
     /// Two sizes that must agree do not.
     SizeMismatch {
         /// What was measured, in words.
@@ -77,25 +101,16 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::DecayFactor { decay_factor } => {
-                write!(
-                    f,
-                    "alpha (decay factor) must be in (0, 1], but it is {decay_factor}"
-                )
+                write!(f, "alpha (decay factor) must be in (0, 1], but it is {decay_factor}")
             }
-            Error::Momentum {
-                momentum,
-                decay_factor,
-            } => write!(
+            Error::Momentum { momentum, decay_factor } => write!(
                 f,
                 "beta (momentum) must be at least 0 and below alpha = {decay_factor}, \
                  but it is {momentum}"
             ),
             Error::NoSteps => write!(f, "the number of steps must be at least 1"),
             Error::Bands { bands, steps } => {
-                write!(
-                    f,
-                    "bands must be between 1 and steps = {steps}, but it is {bands}"
-                )
+                write!(f, "bands must be between 1 and steps = {steps}, but it is {bands}")
             }
             Error::Separation { separation, steps } => {
                 write!(
@@ -103,10 +118,7 @@ impl fmt::Display for Error {
                     "separation must be between 1 and steps = {steps}, but it is {separation}"
                 )
             }
-            Error::Participations {
-                participations,
-                most,
-            } => write!(
+            Error::Participations { participations, most } => write!(
                 f,
                 "participations must be between 1 and ceil(steps / separation) = {most}, \
                  but it is {participations}"
@@ -116,20 +128,32 @@ impl fmt::Display for Error {
                 "the learning rate of step {step} must be positive and finite, but it is {value}"
             ),
             Error::NotFinite { row, column } => {
-                write!(
-                    f,
-                    "the matrix entry in row {row}, column {column} is not finite"
-                )
+                write!(f, "the matrix entry in row {row}, column {column} is not finite")
             }
             Error::NonPositiveDiagonal { index, value } => write!(
                 f,
                 "a factorization needs a positive diagonal, but entry {index} of it is {value}"
             ),
-            Error::SizeMismatch {
-                what,
-                expected,
-                found,
-            } => {
+            Error::GeneralWorkload => write!(
+                f,
+                "this method needs the workload of SGD: the inverse of a general matrix has no band"
+            ),
+            Error::Tolerance { tolerance } => {
+                write!(f, "the tolerance must be between 1e-9 and 1, but it is {tolerance}")
+            }
+            Error::Overflow { steps } => {
+                write!(f, "the error overflows over {steps} steps: the workload grows too fast")
+            }
+            Error::TooLargeForDense { steps, limit } => write!(
+                f,
+                "a dense factor of {steps} steps was asked for, but at most {limit} are formed; \
+                 use fewer bands"
+            ),
+            Error::NotPositiveDefinite { steps } => write!(
+                f,
+                "the Gram matrix of {steps} steps is not positive definite to working precision"
+            ),
+            Error::SizeMismatch { what, expected, found } => {
                 write!(f, "{what}: expected {expected}, found {found}")
             }
         }

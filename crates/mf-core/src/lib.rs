@@ -16,6 +16,7 @@
 //! | [`Input`](factorization::Method::Input) | `C = A` | the other baseline: noise on the iterates |
 //! | [`SquareRoot`](factorization::Method::SquareRoot) | `C = A^{1/2}` | each example is used once |
 //! | [`Bsr`](factorization::Method::Bsr) | `p` diagonals of `A^{1/2}` | several epochs, `p <= b` |
+//! | [`Aof`](factorization::Method::Aof) | the best `C` with `p` diagonals and unit columns | the optimum, with a certificate, in seconds |
 //!
 //! ```
 //! use mf_core::{Factorization, Method, Participation, Sgd, Workload};

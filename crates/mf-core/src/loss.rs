@@ -46,11 +46,7 @@ impl DecoderNorms {
     }
 
     fn of_rows(rows_squared: impl Iterator<Item = f64>) -> Self {
-        let zero = Self {
-            frobenius_squared: 0.0,
-            max_row_squared: 0.0,
-            last_row_squared: 0.0,
-        };
+        let zero = Self { frobenius_squared: 0.0, max_row_squared: 0.0, last_row_squared: 0.0 };
         rows_squared.fold(zero, |norms, row| Self {
             frobenius_squared: norms.frobenius_squared + row,
             max_row_squared: norms.max_row_squared.max(row),
@@ -88,9 +84,7 @@ pub fn decoder_norms(workload: &Workload, strategy: &Strategy) -> Result<Decoder
         return Ok(DecoderNorms::of_rows(rows));
     }
     if let Some(matrix) = workload.as_general() {
-        return Ok(DecoderNorms::of_rows(
-            (0..n).map(|i| decoder_row_squared(matrix, strategy, i)),
-        ));
+        return Ok(DecoderNorms::of_rows((0..n).map(|i| decoder_row_squared(matrix, strategy, i))));
     }
     banded_decoder_norms(workload, strategy)
 }

@@ -28,23 +28,13 @@ impl Participation {
             return Err(Error::NoSteps);
         }
         if min_separation == 0 || min_separation > steps {
-            return Err(Error::Separation {
-                separation: min_separation,
-                steps,
-            });
+            return Err(Error::Separation { separation: min_separation, steps });
         }
         let most = steps.div_ceil(min_separation);
         if max_participations == 0 || max_participations > most {
-            return Err(Error::Participations {
-                participations: max_participations,
-                most,
-            });
+            return Err(Error::Participations { participations: max_participations, most });
         }
-        Ok(Self {
-            steps,
-            min_separation,
-            max_participations,
-        })
+        Ok(Self { steps, min_separation, max_participations })
     }
 
     /// Every example is used at most once: `b = n`, `k = 1`.
@@ -102,17 +92,11 @@ mod tests {
         assert!(Participation::new(10, 4, 3).is_ok());
         assert_eq!(
             Participation::new(10, 4, 4),
-            Err(Error::Participations {
-                participations: 4,
-                most: 3
-            })
+            Err(Error::Participations { participations: 4, most: 3 })
         );
         assert_eq!(
             Participation::new(10, 0, 1),
-            Err(Error::Separation {
-                separation: 0,
-                steps: 10
-            })
+            Err(Error::Separation { separation: 0, steps: 10 })
         );
         assert_eq!(Participation::new(0, 1, 1), Err(Error::NoSteps));
         assert_eq!(Participation::single(0), Err(Error::NoSteps));

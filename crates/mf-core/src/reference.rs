@@ -10,9 +10,7 @@ use crate::workload::Sgd;
 /// `a_j = sum_{i=0}^{j} alpha^i beta^{j-i}` term by term. O(len^2).
 pub fn workload_coefficients(sgd: &Sgd, len: usize) -> Vec<f64> {
     let (alpha, beta) = (powers(sgd.decay_factor(), len), powers(sgd.momentum(), len));
-    (0..len)
-        .map(|j| (0..=j).map(|i| alpha[i] * beta[j - i]).sum())
-        .collect()
+    (0..len).map(|j| (0..=j).map(|i| alpha[i] * beta[j - i]).sum()).collect()
 }
 
 /// `c_j = sum_{i=0}^{j} alpha^{j-i} r_{j-i} r_i beta^i` term by term (Theorem 1). O(len^2).
@@ -22,13 +20,7 @@ pub fn square_root_coefficients(sgd: &Sgd, len: usize) -> Vec<f64> {
     for i in 1..len {
         r[i] = r[i - 1] * (2.0 * i as f64 - 1.0) / (2.0 * i as f64);
     }
-    (0..len)
-        .map(|j| {
-            (0..=j)
-                .map(|i| alpha[j - i] * r[j - i] * r[i] * beta[i])
-                .sum()
-        })
-        .collect()
+    (0..len).map(|j| (0..=j).map(|i| alpha[j - i] * r[j - i] * r[i] * beta[i]).sum()).collect()
 }
 
 fn powers(t: f64, len: usize) -> Vec<f64> {
@@ -84,11 +76,7 @@ pub fn row_wise_bound(c: &[f64], participation: &Participation) -> f64 {
     let mut gram = vec![vec![0.0; n]; n];
     for i in (0..n).rev() {
         for j in (0..n).rev() {
-            let beyond = if i + 1 < n && j + 1 < n {
-                gram[i + 1][j + 1]
-            } else {
-                0.0
-            };
+            let beyond = if i + 1 < n && j + 1 < n { gram[i + 1][j + 1] } else { 0.0 };
             gram[i][j] = beyond + c(n - 1 - i) * c(n - 1 - j);
         }
     }

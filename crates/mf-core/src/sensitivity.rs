@@ -63,11 +63,7 @@ pub struct Sensitivity {
 impl Sensitivity {
     fn new(squared: f64, method: Method) -> Self {
         let exact = matches!(method, Method::DisjointColumns | Method::LeftmostPattern);
-        Self {
-            value: squared.sqrt(),
-            exact,
-            method,
-        }
+        Self { value: squared.sqrt(), exact, method }
     }
 }
 
@@ -85,17 +81,12 @@ pub fn of(strategy: &Strategy, participation: &Participation) -> Result<Sensitiv
             found: participation.steps(),
         });
     }
-    let (b, k) = (
-        participation.min_separation(),
-        participation.max_participations(),
-    );
+    let (b, k) = (participation.min_separation(), participation.max_participations());
     let disjoint = strategy.bands() <= b || k == 1;
     match strategy.as_toeplitz() {
         Some(c) if disjoint => {
             // A column further right is cut earlier, so the leftmost columns are the longest.
-            let squared: f64 = (0..k)
-                .map(|j| sum_of_squares(&c[..c.len().min(n - j * b)]))
-                .sum();
+            let squared: f64 = (0..k).map(|j| sum_of_squares(&c[..c.len().min(n - j * b)])).sum();
             Ok(Sensitivity::new(squared, Method::DisjointColumns))
         }
         Some(c) if is_unimodal(c) => Ok(Sensitivity::new(
@@ -125,19 +116,14 @@ fn sum_of_squares(x: &[f64]) -> f64 {
 
 /// Whether no coefficient is negative and, once they fall, they never rise again.
 fn is_unimodal(c: &[f64]) -> bool {
-    let peak = c
-        .windows(2)
-        .position(|w| w[1] < w[0])
-        .unwrap_or(c.len() - 1);
+    let peak = c.windows(2).position(|w| w[1] < w[0]).unwrap_or(c.len() - 1);
     c.iter().all(|&x| x >= 0.0) && c[peak..].windows(2).all(|w| w[1] <= w[0])
 }
 
 /// The smallest sequence above `|c|` that rises to the largest `|c_j|` and falls from there.
 fn unimodal_majorant(c: &[f64]) -> Vec<f64> {
     let mut m: Vec<f64> = c.iter().map(|x| x.abs()).collect();
-    let peak = (0..m.len())
-        .max_by(|&i, &j| m[i].total_cmp(&m[j]))
-        .unwrap_or(0);
+    let peak = (0..m.len()).max_by(|&i, &j| m[i].total_cmp(&m[j])).unwrap_or(0);
     for i in 1..peak {
         m[i] = m[i].max(m[i - 1]);
     }
@@ -160,11 +146,7 @@ fn leftmost_pattern_squared(c: &[f64], participation: &Participation) -> f64 {
     let mut suffix = Vec::new();
     for residue in 0..b.min(n) {
         elements.clear();
-        elements.extend(
-            (residue..n)
-                .step_by(b)
-                .map(|i| c.get(i).copied().unwrap_or(0.0)),
-        );
+        elements.extend((residue..n).step_by(b).map(|i| c.get(i).copied().unwrap_or(0.0)));
         for run in (0..elements.len()).step_by(k) {
             let run_end = (run + k).min(elements.len());
             let mut prefix = 0.0;
@@ -225,9 +207,7 @@ fn pairwise_charges(c: &BandedLower, b: usize, k: usize) -> Vec<f64> {
     let (n, p) = (c.steps(), c.bands());
     let inner = |i: usize, j: usize| -> f64 {
         let (left, right) = (i.min(j), i.max(j));
-        (right..n.min(left + p))
-            .map(|row| c.row(row)[row - left] * c.row(row)[row - right])
-            .sum()
+        (right..n.min(left + p)).map(|row| c.row(row)[row - left] * c.row(row)[row - right]).sum()
     };
     (0..n)
         .map(|i| {
@@ -252,13 +232,7 @@ mod tests {
 
     #[test]
     fn rising_then_falling_is_recognised() {
-        for c in [
-            &[1.0][..],
-            &[1.0, 1.0],
-            &[1.0, 2.0, 2.0, 1.0, 0.0],
-            &[3.0, 2.0],
-            &[1.0, 2.0],
-        ] {
+        for c in [&[1.0][..], &[1.0, 1.0], &[1.0, 2.0, 2.0, 1.0, 0.0], &[3.0, 2.0], &[1.0, 2.0]] {
             assert!(is_unimodal(c), "{c:?}");
         }
         for c in [&[1.0, -0.1][..], &[2.0, 1.0, 2.0], &[1.0, 2.0, 1.0, 1.5]] {
@@ -269,10 +243,7 @@ mod tests {
     #[test]
     fn the_majorant_is_unimodal_above_and_leaves_unimodal_sequences_alone() {
         let c = [1.0, -3.0, 2.0, 4.0, 0.0, 1.0, 0.5, -0.75, 0.1];
-        assert_eq!(
-            unimodal_majorant(&c),
-            [1.0, 3.0, 3.0, 4.0, 1.0, 1.0, 0.75, 0.75, 0.1]
-        );
+        assert_eq!(unimodal_majorant(&c), [1.0, 3.0, 3.0, 4.0, 1.0, 1.0, 0.75, 0.75, 0.1]);
         let unimodal = [0.5, 1.0, 1.0, 0.25];
         assert_eq!(unimodal_majorant(&unimodal), unimodal);
     }

@@ -29,11 +29,7 @@ impl Convolution {
         let len = at_least.next_power_of_two().max(2);
         let mut planner = RealFftPlanner::new();
         let forward = planner.plan_fft_forward(len);
-        Self {
-            len,
-            forward,
-            backward: planner.plan_fft_inverse(len),
-        }
+        Self { len, forward, backward: planner.plan_fft_inverse(len) }
     }
 
     fn spectrum(&self, series: &[f64]) -> Vec<Complex<f64>> {
@@ -94,10 +90,7 @@ fn multiply_directly(a: &[f64], b: &[f64], len: usize) -> Vec<f64> {
 /// # Panics
 /// If `c` is empty or `c[0]` is zero: the series has no inverse.
 pub fn inverse(c: &[f64], len: usize) -> Vec<f64> {
-    assert!(
-        c.first().is_some_and(|&c0| c0 != 0.0),
-        "a series with c[0] = 0 has no inverse"
-    );
+    assert!(c.first().is_some_and(|&c0| c0 != 0.0), "a series with c[0] = 0 has no inverse");
     let start = len.clamp(1, 64);
     let mut unit = vec![0.0; start];
     unit[0] = 1.0;
@@ -123,20 +116,15 @@ pub fn inverse(c: &[f64], len: usize) -> Vec<f64> {
 /// # Panics
 /// If `c` is empty or `c[0]` is zero.
 pub fn divide(a: &[f64], c: &[f64], len: usize) -> Vec<f64> {
-    assert!(
-        c.first().is_some_and(|&c0| c0 != 0.0),
-        "a series with c[0] = 0 has no inverse"
-    );
+    assert!(c.first().is_some_and(|&c0| c0 != 0.0), "a series with c[0] = 0 has no inverse");
     let c = &c[..c.len().min(len.max(1))];
     if c.len() <= SUBSTITUTION_BANDS {
         return divide_by_substitution(a, c, len);
     }
     let block = c.len();
     let convolution = Convolution::new(2 * block);
-    let (c_spectrum, inverse_spectrum) = (
-        convolution.spectrum(c),
-        convolution.spectrum(&inverse(c, block)),
-    );
+    let (c_spectrum, inverse_spectrum) =
+        (convolution.spectrum(c), convolution.spectrum(&inverse(c, block)));
     let mut quotient: Vec<f64> = Vec::with_capacity(len);
     while quotient.len() < len {
         let (at, size) = (quotient.len(), block.min(len - quotient.len()));
@@ -167,12 +155,7 @@ fn divide_by_substitution(a: &[f64], c: &[f64], len: usize) -> Vec<f64> {
         let window = &padded[j..j + p];
         let mut lanes = [0.0; LANES];
         let (x, y) = (tail.chunks_exact(LANES), window.chunks_exact(LANES));
-        let rest: f64 = x
-            .remainder()
-            .iter()
-            .zip(y.remainder())
-            .map(|(x, y)| x * y)
-            .sum();
+        let rest: f64 = x.remainder().iter().zip(y.remainder()).map(|(x, y)| x * y).sum();
         for (x, y) in x.zip(y) {
             for lane in 0..LANES {
                 lanes[lane] += x[lane] * y[lane];
@@ -194,10 +177,7 @@ mod tests {
 
     fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
         assert_eq!(a.len(), b.len());
-        a.iter()
-            .zip(b)
-            .map(|(x, y)| (x - y).abs())
-            .fold(0.0, f64::max)
+        a.iter().zip(b).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max)
     }
 
     #[test]
@@ -209,10 +189,7 @@ mod tests {
                     let (x, y) = (&a[..n.min(len)], &b[..m.min(len)]);
                     let difference =
                         largest_difference(&multiply(&a, &b, len), &multiply_directly(x, y, len));
-                    assert!(
-                        difference < 1e-13,
-                        "n = {n}, m = {m}, len = {len}: {difference}"
-                    );
+                    assert!(difference < 1e-13, "n = {n}, m = {m}, len = {len}: {difference}");
                 }
             }
         }
@@ -220,9 +197,7 @@ mod tests {
 
     #[test]
     fn inverse_of_the_alternating_series_is_the_two_term_series() {
-        let c: Vec<f64> = (0..500)
-            .map(|i| if i % 2 == 0 { 1.0 } else { -1.0 })
-            .collect();
+        let c: Vec<f64> = (0..500).map(|i| if i % 2 == 0 { 1.0 } else { -1.0 }).collect();
         let mut expected = vec![0.0; 500];
         expected[..2].fill(1.0);
         assert!(largest_difference(&inverse(&c, 500), &expected) < 1e-12);

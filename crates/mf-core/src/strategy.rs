@@ -44,15 +44,9 @@ impl Strategy {
             return Err(Error::NotFinite { row, column: 0 });
         }
         if coefficients[0] <= 0.0 {
-            return Err(Error::NonPositiveDiagonal {
-                index: 0,
-                value: coefficients[0],
-            });
+            return Err(Error::NonPositiveDiagonal { index: 0, value: coefficients[0] });
         }
-        Ok(Self {
-            steps,
-            bands: Bands::Toeplitz(coefficients),
-        })
+        Ok(Self { steps, bands: Bands::Toeplitz(coefficients) })
     }
 
     /// A banded `C` given by its rows.
@@ -61,10 +55,7 @@ impl Strategy {
     /// [`Error::NotFinite`] or [`Error::NonPositiveDiagonal`].
     pub fn banded(rows: BandedLower) -> Result<Self> {
         rows.check_invertible()?;
-        Ok(Self {
-            steps: rows.steps(),
-            bands: Bands::Rows(rows),
-        })
+        Ok(Self { steps: rows.steps(), bands: Bands::Rows(rows) })
     }
 
     /// `n`, the number of steps.

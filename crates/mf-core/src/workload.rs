@@ -46,15 +46,9 @@ impl Sgd {
             return Err(Error::DecayFactor { decay_factor });
         }
         if !(momentum >= 0.0 && momentum < decay_factor) {
-            return Err(Error::Momentum {
-                momentum,
-                decay_factor,
-            });
+            return Err(Error::Momentum { momentum, decay_factor });
         }
-        Ok(Self {
-            decay_factor,
-            momentum,
-        })
+        Ok(Self { decay_factor, momentum })
     }
 
     /// `alpha`, the factor on the weights.
@@ -117,10 +111,7 @@ impl Workload {
         if steps == 0 {
             return Err(Error::NoSteps);
         }
-        Ok(Self {
-            steps,
-            shape: Shape::Constant(sgd),
-        })
+        Ok(Self { steps, shape: Shape::Constant(sgd) })
     }
 
     /// `A = E_alpha diag(eta) E_beta`: SGD with learning rate `eta_i` in step `i`.
@@ -131,27 +122,15 @@ impl Workload {
         if learning_rates.is_empty() {
             return Err(Error::NoSteps);
         }
-        if let Some(step) = learning_rates
-            .iter()
-            .position(|&x| !(x > 0.0 && x.is_finite()))
-        {
-            return Err(Error::LearningRate {
-                step,
-                value: learning_rates[step],
-            });
+        if let Some(step) = learning_rates.iter().position(|&x| !(x > 0.0 && x.is_finite())) {
+            return Err(Error::LearningRate { step, value: learning_rates[step] });
         }
-        Ok(Self {
-            steps: learning_rates.len(),
-            shape: Shape::Scheduled(sgd, learning_rates),
-        })
+        Ok(Self { steps: learning_rates.len(), shape: Shape::Scheduled(sgd, learning_rates) })
     }
 
     /// Any lower-triangular matrix with positive diagonal.
     pub fn general(matrix: LowerTriangular) -> Self {
-        Self {
-            steps: matrix.steps(),
-            shape: Shape::General(matrix),
-        }
+        Self { steps: matrix.steps(), shape: Shape::General(matrix) }
     }
 
     /// `n`, the number of steps.
@@ -171,6 +150,14 @@ impl Workload {
     pub fn as_toeplitz(&self) -> Option<&Sgd> {
         match &self.shape {
             Shape::Constant(sgd) => Some(sgd),
+            _ => None,
+        }
+    }
+
+    /// The learning rates, if they are not constant.
+    pub fn learning_rates(&self) -> Option<&[f64]> {
+        match &self.shape {
+            Shape::Scheduled(_, rates) => Some(rates),
             _ => None,
         }
     }
@@ -196,19 +183,12 @@ impl Workload {
             Shape::Scheduled(sgd, rates) => {
                 let powers = powers(sgd.momentum, bands);
                 for i in 0..self.steps {
-                    let above: Vec<f64> = if i == 0 {
-                        vec![]
-                    } else {
-                        band.row(i - 1).to_vec()
-                    };
+                    let above: Vec<f64> = if i == 0 { vec![] } else { band.row(i - 1).to_vec() };
                     let row = band.row_mut(i);
                     for lag in 0..bands.min(i + 1) {
                         // A_ij = alpha A_{i-1,j} + eta_i beta^{i-j}: all terms are non-negative.
-                        let decayed = if lag == 0 {
-                            0.0
-                        } else {
-                            sgd.decay_factor * above[lag - 1]
-                        };
+                        let decayed =
+                            if lag == 0 { 0.0 } else { sgd.decay_factor * above[lag - 1] };
                         row[lag] = decayed + rates[i] * powers[lag];
                     }
                 }
@@ -295,18 +275,12 @@ mod tests {
 
     #[test]
     fn arguments_outside_the_domain_are_refused() {
-        assert!(matches!(
-            Sgd::new(f64::NAN, 0.0),
-            Err(Error::DecayFactor { .. })
-        ));
+        assert!(matches!(Sgd::new(f64::NAN, 0.0), Err(Error::DecayFactor { .. })));
         assert!(matches!(Sgd::new(0.0, 0.0), Err(Error::DecayFactor { .. })));
         assert!(matches!(Sgd::new(1.1, 0.0), Err(Error::DecayFactor { .. })));
         assert!(matches!(Sgd::new(0.9, 0.9), Err(Error::Momentum { .. })));
         assert!(matches!(Sgd::new(0.9, -0.1), Err(Error::Momentum { .. })));
-        assert!(matches!(
-            Sgd::new(0.9, f64::NAN),
-            Err(Error::Momentum { .. })
-        ));
+        assert!(matches!(Sgd::new(0.9, f64::NAN), Err(Error::Momentum { .. })));
         let sgd = Sgd::new(1.0, 0.9).unwrap();
         assert!(matches!(
             Workload::scheduled(sgd, vec![1.0, 0.0]),
@@ -322,10 +296,7 @@ mod tests {
         let sgd = Sgd::new(alpha, alpha.next_down()).unwrap();
         for (j, a) in sgd.coefficients(200).iter().enumerate() {
             let limit = (j + 1) as f64 * alpha.powi(j as i32);
-            assert!(
-                (a / limit - 1.0).abs() < 1e-13,
-                "j = {j}: {a} against {limit}"
-            );
+            assert!((a / limit - 1.0).abs() < 1e-13, "j = {j}: {a} against {limit}");
         }
     }
 

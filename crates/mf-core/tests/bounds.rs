@@ -69,21 +69,10 @@ fn theorems_4_and_8_hold_for_every_factorization() {
     for_each(|sgd, participation, exact| {
         let lower = bounds::any_factorization_lower(sgd, participation);
         let sharper = bounds::nuclear_norm_lower(sgd, participation);
-        assert!(
-            lower <= sharper * ROUNDING,
-            "{sgd:?} {participation:?}: {lower} {sharper}"
-        );
+        assert!(lower <= sharper * ROUNDING, "{sgd:?} {participation:?}: {lower} {sharper}");
         let bands = participation.min_separation().min(50);
-        for method in [
-            Method::Identity,
-            Method::Input,
-            Method::SquareRoot,
-            Method::Bsr { bands },
-        ] {
-            assert!(
-                sharper <= exact(method) * ROUNDING,
-                "{method} {sgd:?} {participation:?}"
-            );
+        for method in [Method::Identity, Method::Input, Method::SquareRoot, Method::Bsr { bands }] {
+            assert!(sharper <= exact(method) * ROUNDING, "{method} {sgd:?} {participation:?}");
         }
     });
 }
@@ -93,18 +82,10 @@ fn theorem_5_bounds_the_baselines_and_is_their_limit() {
     for_each(|sgd, participation, exact| {
         if participation.max_participations() == 1 {
             let n = participation.steps();
-            let (identity, input) = (
-                bounds::identity_single_upper(sgd, n),
-                bounds::input_single_upper(sgd, n),
-            );
-            assert!(
-                exact(Method::Identity) <= identity * ROUNDING,
-                "{sgd:?} {participation:?}"
-            );
-            assert!(
-                exact(Method::Input) <= input * ROUNDING,
-                "{sgd:?} {participation:?}"
-            );
+            let (identity, input) =
+                (bounds::identity_single_upper(sgd, n), bounds::input_single_upper(sgd, n));
+            assert!(exact(Method::Identity) <= identity * ROUNDING, "{sgd:?} {participation:?}");
+            assert!(exact(Method::Input) <= input * ROUNDING, "{sgd:?} {participation:?}");
             if n == 2000 && sgd.decay_factor() <= 0.99 {
                 assert!(exact(Method::Input) > 0.999 * input, "the limit is reached");
             }
@@ -119,10 +100,7 @@ fn the_leading_term_of_theorem_6_dominates_on_the_grid() {
             if bands <= participation.min_separation() {
                 let leading = bounds::bsr_leading_term(sgd, bands, participation);
                 let error = exact(Method::Bsr { bands });
-                assert!(
-                    error <= leading,
-                    "{sgd:?} {participation:?} p {bands}: {error} {leading}"
-                );
+                assert!(error <= leading, "{sgd:?} {participation:?} p {bands}: {error} {leading}");
             }
         }
     });
@@ -154,17 +132,9 @@ fn theorem_7_holds_for_the_square_root_with_repeated_participation() {
 #[test]
 fn theorem_9_bounds_the_baselines_from_below() {
     for_each(|sgd, participation, exact| {
-        let (identity, input) = (
-            bounds::identity_lower(sgd, participation),
-            bounds::input_lower(sgd, participation),
-        );
-        assert!(
-            identity <= exact(Method::Identity) * ROUNDING,
-            "{sgd:?} {participation:?}"
-        );
-        assert!(
-            input <= exact(Method::Input) * ROUNDING,
-            "{sgd:?} {participation:?}"
-        );
+        let (identity, input) =
+            (bounds::identity_lower(sgd, participation), bounds::input_lower(sgd, participation));
+        assert!(identity <= exact(Method::Identity) * ROUNDING, "{sgd:?} {participation:?}");
+        assert!(input <= exact(Method::Input) * ROUNDING, "{sgd:?} {participation:?}");
     });
 }

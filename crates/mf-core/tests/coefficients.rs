@@ -48,18 +48,11 @@ fn every_root_coefficient_is_right_to_the_last_place() {
         for j in 0..len {
             let exact = (0..=j).fold(big(0.0), |sum, i| sum + &x[j - i] * &y[i]);
             if exact.to_f64().value() < f64::MIN_POSITIVE {
-                assert!(
-                    c[j] <= f64::MIN_POSITIVE,
-                    "below the normal numbers: {}",
-                    c[j]
-                );
+                assert!(c[j] <= f64::MIN_POSITIVE, "below the normal numbers: {}", c[j]);
                 continue;
             }
             let error = relative_error(c[j], &exact);
-            assert!(
-                error < LAST_PLACE,
-                "alpha {alpha}, beta {beta}, j = {j}: {error:e}"
-            );
+            assert!(error < LAST_PLACE, "alpha {alpha}, beta {beta}, j = {j}: {error:e}");
         }
     }
 }
@@ -99,10 +92,7 @@ fn every_workload_coefficient_is_right_to_the_last_place() {
                 break;
             }
             let error = relative_error(*a, &exact);
-            assert!(
-                error < LAST_PLACE,
-                "alpha {alpha}, beta {beta}, j = {j}: {error:e}"
-            );
+            assert!(error < LAST_PLACE, "alpha {alpha}, beta {beta}, j = {j}: {error:e}");
         }
     }
 }

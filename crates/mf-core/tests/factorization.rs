@@ -9,18 +9,10 @@ use mf_core::{
 use mf_core::{Strategy as Root, series};
 use proptest::prelude::*;
 
-const PARAMETERS: [(f64, f64); 5] = [
-    (1.0, 0.0),
-    (1.0, 0.9),
-    (0.999, 0.5),
-    (0.99, 0.9),
-    (0.5, 0.0),
-];
+const PARAMETERS: [(f64, f64); 5] = [(1.0, 0.0), (1.0, 0.9), (0.999, 0.5), (0.99, 0.9), (0.5, 0.0)];
 
 fn cosine(n: usize) -> Vec<f64> {
-    (0..n)
-        .map(|i| 0.05 + 0.5 * (1.0 + (3.0 * i as f64 / n as f64).cos()))
-        .collect()
+    (0..n).map(|i| 0.05 + 0.5 * (1.0 + (3.0 * i as f64 / n as f64).cos())).collect()
 }
 
 /// The three kinds of workload with the same dense reference beside each.
@@ -31,10 +23,7 @@ fn workloads(alpha: f64, beta: f64, n: usize) -> Vec<(Workload, dense::Dense)> {
     let matrix = LowerTriangular::from_fn(n, |i, j| scheduled[i][j]).unwrap();
     vec![
         (Workload::sgd(sgd, n).unwrap(), constant),
-        (
-            Workload::scheduled(sgd, cosine(n)).unwrap(),
-            scheduled.clone(),
-        ),
+        (Workload::scheduled(sgd, cosine(n)).unwrap(), scheduled.clone()),
         (Workload::general(matrix), scheduled),
     ]
 }
@@ -52,10 +41,7 @@ fn workloads_are_the_unrolled_recurrence_and_their_inverse_has_three_diagonals()
                 };
                 let inverse = dense::strategy(&Root::banded(inverse).unwrap());
                 let exact = dense::inverse(&expected);
-                assert!(
-                    dense::largest_difference(&inverse, &exact) < 1e-9,
-                    "n = {n}"
-                );
+                assert!(dense::largest_difference(&inverse, &exact) < 1e-9, "n = {n}");
             }
         }
     }
@@ -69,10 +55,7 @@ fn roots_square_to_the_workload() {
                 let root = Factorization::new(workload, Method::SquareRoot).unwrap();
                 let c = dense::strategy(root.strategy());
                 let difference = dense::largest_difference(&dense::product(&c, &c), &expected);
-                assert!(
-                    difference < 1e-12,
-                    "alpha {alpha}, beta {beta}, n = {n}: {difference}"
-                );
+                assert!(difference < 1e-12, "alpha {alpha}, beta {beta}, n = {n}: {difference}");
             }
         }
     }
@@ -105,10 +88,7 @@ fn the_banded_root_of_a_schedule_is_the_band_of_its_root() {
         let banded = Factorization::new(workload.clone(), Method::Bsr { bands: p }).unwrap();
         for i in 0..150 {
             for (lag, c) in banded.strategy().row(i).iter().enumerate() {
-                assert!(
-                    (c - full.strategy().row(i)[lag]).abs() < 1e-13,
-                    "p = {p}, ({i}, -{lag})"
-                );
+                assert!((c - full.strategy().row(i)[lag]).abs() < 1e-13, "p = {p}, ({i}, -{lag})");
             }
         }
     }
@@ -126,20 +106,12 @@ fn decoder_norms_are_those_of_the_dense_quotient() {
                     let factorization = Factorization::new(workload.clone(), method).unwrap();
                     let c = dense::strategy(factorization.strategy());
                     let b = dense::product(&a, &dense::inverse(&c));
-                    let rows: Vec<f64> = b
-                        .iter()
-                        .map(|row| row.iter().map(|x| x * x).sum())
-                        .collect();
+                    let rows: Vec<f64> =
+                        b.iter().map(|row| row.iter().map(|x| x * x).sum()).collect();
                     let norms = factorization.decoder_norms().unwrap();
                     let close = |x: f64, y: f64| (x / y - 1.0).abs() < 1e-10;
-                    assert!(
-                        close(norms.frobenius_squared, rows.iter().sum()),
-                        "{method:?}"
-                    );
-                    assert!(close(
-                        norms.max_row_squared,
-                        rows.iter().copied().fold(0.0, f64::max)
-                    ));
+                    assert!(close(norms.frobenius_squared, rows.iter().sum()), "{method:?}");
+                    assert!(close(norms.max_row_squared, rows.iter().copied().fold(0.0, f64::max)));
                     assert!(close(norms.last_row_squared, rows[n - 1]));
                 }
             }
@@ -157,10 +129,7 @@ fn toeplitz_and_banded_paths_agree_on_a_long_workload() {
             let rows = Root::banded(bsr.strategy().to_rows().unwrap()).unwrap();
             let slow = loss::decoder_norms(&workload, &rows).unwrap();
             let ratio = fast.frobenius_squared / slow.frobenius_squared;
-            assert!(
-                (ratio - 1.0).abs() < 1e-9,
-                "alpha {alpha}, beta {beta}, p {bands}: {ratio}"
-            );
+            assert!((ratio - 1.0).abs() < 1e-9, "alpha {alpha}, beta {beta}, p {bands}: {ratio}");
         }
     }
 }

@@ -21,10 +21,7 @@ fn check(matrix: &Matrix) -> Vec<Method> {
             let found = sensitivity::of(matrix, &pattern).unwrap();
             let worst = dense::sensitivity(&c, &pattern);
             let slack = 1e-12 * worst;
-            assert!(
-                found.value >= worst - slack,
-                "{found:?} below {worst} for {pattern:?}: {c:?}"
-            );
+            assert!(found.value >= worst - slack, "{found:?} below {worst} for {pattern:?}: {c:?}");
             if found.exact {
                 assert!(
                     found.value <= worst + slack,
@@ -47,10 +44,7 @@ fn roots_baselines_and_bands_are_exact_for_every_pattern() {
                 assert!(!methods.contains(&Method::UnimodalMajorant));
             }
             let input = Matrix::toeplitz(n, sgd.coefficients(n)).unwrap();
-            assert!(
-                !check(&input).contains(&Method::UnimodalMajorant),
-                "a_j rises, then falls"
-            );
+            assert!(!check(&input).contains(&Method::UnimodalMajorant), "a_j rises, then falls");
         }
     }
 }
@@ -67,56 +61,35 @@ fn a_sequence_that_falls_and_rises_is_only_bounded() {
     let matrix = Matrix::toeplitz(8, vec![1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0]).unwrap();
     let pattern = Participation::new(8, 2, 2).unwrap();
     let found = sensitivity::of(&matrix, &pattern).unwrap();
-    assert_eq!(
-        (found.exact, found.method),
-        (false, Method::UnimodalMajorant)
-    );
+    assert_eq!((found.exact, found.method), (false, Method::UnimodalMajorant));
     assert!(found.value > dense::sensitivity(&dense::strategy(&matrix), &pattern));
 }
 
 #[test]
 fn long_patterns_with_few_participations_agree_with_adding_the_columns() {
     let sgd = Sgd::new(0.999, 0.9).unwrap();
-    for (n, b, k) in [
-        (1000, 7, 20),
-        (1000, 1, 1000),
-        (1003, 100, 11),
-        (500, 100, 2),
-        (64, 9, 3),
-    ] {
+    for (n, b, k) in [(1000, 7, 20), (1000, 1, 1000), (1003, 100, 11), (500, 100, 2), (64, 9, 3)] {
         let pattern = Participation::new(n, b, k).unwrap();
-        for c in [
-            sgd.coefficients(n),
-            mf_core::factorization::bsr::coefficients(&sgd, n / 2),
-        ] {
+        for c in [sgd.coefficients(n), mf_core::factorization::bsr::coefficients(&sgd, n / 2)] {
             let slow = mf_core::reference::leftmost_sensitivity(&c, &pattern);
-            let fast = sensitivity::of(&Matrix::toeplitz(n, c).unwrap(), &pattern)
-                .unwrap()
-                .value;
-            assert!(
-                (fast / slow - 1.0).abs() < 1e-12,
-                "n {n}, b {b}, k {k}: {fast} and {slow}"
-            );
+            let fast = sensitivity::of(&Matrix::toeplitz(n, c).unwrap(), &pattern).unwrap().value;
+            assert!((fast / slow - 1.0).abs() < 1e-12, "n {n}, b {b}, k {k}: {fast} and {slow}");
         }
     }
 }
 
 /// A sequence that rises to a random peak and falls from there, with ties.
 fn unimodal() -> impl Strategy<Value = Vec<f64>> {
-    (
-        prop::collection::vec(0_u8..6, 1..10),
-        any::<prop::sample::Index>(),
-    )
-        .prop_map(|(steps, at)| {
-            let mut c: Vec<f64> = steps.iter().map(|&s| f64::from(s)).collect();
-            c.sort_by(f64::total_cmp);
-            let peak = at.index(c.len());
-            c[peak..].reverse();
-            c[0] += 0.5;
-            let least = c[0];
-            c[..=peak].iter_mut().for_each(|x| *x = x.max(least));
-            c
-        })
+    (prop::collection::vec(0_u8..6, 1..10), any::<prop::sample::Index>()).prop_map(|(steps, at)| {
+        let mut c: Vec<f64> = steps.iter().map(|&s| f64::from(s)).collect();
+        c.sort_by(f64::total_cmp);
+        let peak = at.index(c.len());
+        c[peak..].reverse();
+        c[0] += 0.5;
+        let least = c[0];
+        c[..=peak].iter_mut().for_each(|x| *x = x.max(least));
+        c
+    })
 }
 
 proptest! {

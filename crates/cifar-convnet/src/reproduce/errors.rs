@@ -12,13 +12,14 @@ use crate::environment::Environment;
 use crate::figure::{self, Curve, Panel};
 use crate::output;
 use crate::paper::{self, ErrorRow, Regime};
+use crate::reproduce::optimum::{self, OptimumAgreement, OptimumCell};
 use crate::table::Table;
 
 /// Fast and slow evaluation agree to this relative error or something is wrong.
 const EXACT: f64 = 1e-9;
 
 /// Half of the last printed digit, and a little for the rounding of a number that is printed as a tie.
-const PRINTED: f64 = 0.05 + 1e-9;
+pub(super) const PRINTED: f64 = 0.05 + 1e-9;
 
 /// One method in one row of one table.
 #[derive(Debug, Clone, Serialize)]
@@ -42,6 +43,15 @@ struct Cell {
 }
 
 impl Cell {
+    /// What the cell is about, for the first columns of a table.
+    fn key(&self) -> Vec<String> {
+        let numbers = [self.steps, self.separation, self.participations];
+        [self.participation.clone(), self.alpha.to_string(), self.beta.to_string()]
+            .into_iter()
+            .chain(numbers.map(|number| number.to_string()))
+            .collect()
+    }
+
     fn agrees_exactly(&self) -> bool {
         (self.expected_error / self.reference - 1.0).abs() < EXACT
     }
@@ -58,29 +68,24 @@ struct Agreement<'a> {
     agree_exact: usize,
     agree_printed: usize,
     mismatches: Vec<&'a Cell>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    aof: Option<OptimumAgreement<'a>>,
 }
 
 impl<'a> Agreement<'a> {
-    fn of(cells: &'a [Cell]) -> Self {
+    fn of(cells: &'a [Cell], aof: Option<OptimumAgreement<'a>>) -> Self {
         Self {
+            aof,
             cells: cells.len(),
             agree_exact: cells.iter().filter(|cell| cell.agrees_exactly()).count(),
             agree_printed: cells.iter().filter(|cell| cell.agrees_with_print()).count(),
-            mismatches: cells
-                .iter()
-                .filter(|cell| !cell.agrees_with_print())
-                .collect(),
+            mismatches: cells.iter().filter(|cell| !cell.agrees_with_print()).collect(),
         }
     }
 
     /// The closing lines under the table.
     fn to_text(&self) -> String {
-        let Self {
-            cells,
-            agree_exact,
-            agree_printed,
-            mismatches,
-        } = self;
+        let Self { cells, agree_exact, agree_printed, mismatches, aof } = self;
         let mut text = String::new();
         for cell in mismatches {
             text += &format!(
@@ -95,11 +100,12 @@ impl<'a> Agreement<'a> {
                 cell.reason.as_deref().unwrap_or("no reason known"),
             );
         }
-        text + &format!(
+        text += &format!(
             "{cells} cells: {agree_exact} agree with the exact value, {agree_printed} with the \
              printed digit, {} differ from it\n",
             mismatches.len()
-        )
+        );
+        text + &aof.as_ref().map(OptimumAgreement::to_text).unwrap_or_default()
     }
 }
 
@@ -117,26 +123,26 @@ pub(crate) fn run(arguments: &Errors) -> anyhow::Result<()> {
         .into_iter()
         .flatten()
         .collect();
-    let agreement = Agreement::of(&cells);
+    let optima = match arguments.without_aof {
+        true => None,
+        false => Some(optimum::solve(&rows, &arguments.aof)?),
+    };
+    let optima = optima.as_deref();
+    let aof = optima.map(|optima| OptimumAgreement::of(optima, arguments.aof.tolerance));
+    let agreement = Agreement::of(&cells, aof);
     if let Some(folder) = &arguments.out {
-        write_folder(folder, &rows, &cells, &agreement)?;
+        write_folder(folder, &rows, &cells, optima, &agreement)?;
     }
     if arguments.json {
-        return output::print(&serde_json::to_string_pretty(&agreement)?);
+        return output::print(&output::json(&agreement)?);
     }
     output::print(&match arguments.format {
-        Format::Text => format!(
-            "{}\n{}",
-            side_by_side(&cells).to_text(),
-            agreement.to_text()
-        ),
-        Format::Csv => full_precision(&cells).to_csv()?,
+        Format::Text => {
+            format!("{}\n{}", side_by_side(&cells, optima).to_text(), agreement.to_text())
+        }
+        Format::Csv => full_precision(&cells, optima).to_csv()?,
         Format::Markdown => {
-            format!(
-                "{}\n{}",
-                side_by_side(&cells).to_markdown(),
-                agreement.to_text()
-            )
+            format!("{}\n{}", side_by_side(&cells, optima).to_markdown(), agreement.to_text())
         }
     })
 }
@@ -147,13 +153,7 @@ fn evaluate(row: &ErrorRow) -> anyhow::Result<Vec<Cell>> {
     let root = reference::square_root_coefficients(&sgd, row.steps);
     let input = reference::workload_coefficients(&sgd, row.steps);
     let methods = [
-        (
-            Method::Bsr {
-                bands: row.separation,
-            },
-            &root[..row.separation],
-            row.bsr,
-        ),
+        (Method::Bsr { bands: row.separation }, &root[..row.separation], row.bsr),
         (Method::SquareRoot, &root, row.sqrt),
         (Method::Identity, &[1.0], row.identity),
         (Method::Input, &input, row.input),
@@ -200,45 +200,33 @@ fn name(method: Method) -> &'static str {
 
 /// One line per row of the paper's tables, ours and the paper's number for every method; a star where
 /// the printed digit differs.
-fn side_by_side(cells: &[Cell]) -> Table {
-    let mut table = Table::new(&[
-        "participation",
-        "alpha",
-        "beta",
-        "n",
-        "b",
-        "k",
-        "bsr",
-        "paper",
-        "sqrt",
-        "paper",
-        "identity",
-        "paper",
-        "input",
-        "paper",
-    ]);
-    for row in cells.chunks(4) {
-        let key = &row[0];
-        let mut line = vec![
-            key.participation.clone(),
-            key.alpha.to_string(),
-            key.beta.to_string(),
-            key.steps.to_string(),
-            key.separation.to_string(),
-            key.participations.to_string(),
-        ];
+fn side_by_side(cells: &[Cell], optima: Option<&[OptimumCell]>) -> Table {
+    let mut header = vec!["participation", "alpha", "beta", "n", "b", "k", "bsr", "paper", "sqrt"];
+    header.extend(["paper", "identity", "paper", "input", "paper"]);
+    if optima.is_some() {
+        header.extend(["aof", "gap", "paper"]);
+    }
+    let mut table = Table::new(&header);
+    for (index, row) in cells.chunks(4).enumerate() {
+        let mut line = row[0].key();
         for cell in row {
             let star = if cell.agrees_with_print() { "" } else { "*" };
             line.push(format!("{:.4}", cell.expected_error));
             line.push(format!("{:.1}{star}", cell.paper));
+        }
+        if let Some(optima) = optima {
+            let optimum = &optima[index];
+            line.push(format!("{:.4}", optimum.expected_error));
+            line.push(format!("{:.0e}", optimum.certified_gap));
+            line.push(format!("{:.1}", optimum.paper));
         }
         table.push(line);
     }
     table
 }
 
-/// One line per cell in full precision, for programs.
-fn full_precision(cells: &[Cell]) -> Table {
+/// One line per cell in full precision, for programs. The reference of an optimum is its lower bound.
+fn full_precision(cells: &[Cell], optima: Option<&[OptimumCell]>) -> Table {
     let mut table = Table::new(&[
         "participation",
         "alpha",
@@ -251,19 +239,19 @@ fn full_precision(cells: &[Cell]) -> Table {
         "reference",
         "paper",
     ]);
-    for cell in cells {
-        table.push(vec![
-            cell.participation.clone(),
-            cell.alpha.to_string(),
-            cell.beta.to_string(),
-            cell.steps.to_string(),
-            cell.separation.to_string(),
-            cell.participations.to_string(),
-            cell.method.to_string(),
-            cell.expected_error.to_string(),
-            cell.reference.to_string(),
-            cell.paper.to_string(),
-        ]);
+    let line = |key: Vec<String>, method: &str, numbers: [f64; 3]| -> Vec<String> {
+        let numbers = numbers.map(|number| number.to_string());
+        key.into_iter().chain([method.to_owned()]).chain(numbers).collect()
+    };
+    for (index, row) in cells.chunks(4).enumerate() {
+        for cell in row {
+            let numbers = [cell.expected_error, cell.reference, cell.paper];
+            table.push(line(cell.key(), cell.method, numbers));
+        }
+        if let Some(optima) = optima {
+            let OptimumCell { expected_error, lower_bound, paper, .. } = optima[index];
+            table.push(line(row[0].key(), "aof", [expected_error, lower_bound, paper]));
+        }
     }
     table
 }
@@ -272,32 +260,29 @@ fn write_folder(
     folder: &Path,
     rows: &[ErrorRow],
     cells: &[Cell],
+    optima: Option<&[OptimumCell]>,
     agreement: &Agreement<'_>,
 ) -> anyhow::Result<()> {
-    let table = side_by_side(cells);
+    let table = side_by_side(cells, optima);
     let write = |name: &str, text: String| output::write_file(&folder.join(name), text.as_bytes());
-    write(
-        "errors.txt",
-        format!("{}\n{}", table.to_text(), agreement.to_text()),
-    )?;
-    write(
-        "errors.md",
-        format!("{}\n{}", table.to_markdown(), agreement.to_text()),
-    )?;
-    write("errors.csv", full_precision(cells).to_csv()?)?;
-    write("errors.json", serde_json::to_string_pretty(agreement)?)?;
-    write(
-        "environment.json",
-        serde_json::to_string_pretty(&Environment::current())?,
-    )?;
-    for (name, panels) in figures(rows, cells) {
+    write("errors.txt", format!("{}\n{}", table.to_text(), agreement.to_text()))?;
+    write("errors.md", format!("{}\n{}", table.to_markdown(), agreement.to_text()))?;
+    write("errors.csv", full_precision(cells, optima).to_csv()?)?;
+    write("errors.json", output::json(agreement)?)?;
+    write("environment.json", output::json(&Environment::current())?)?;
+    for (name, panels) in figures(rows, cells, optima) {
         figure::write(folder, name, &panels)?;
     }
     Ok(())
 }
 
 /// The paper's Figure 1 and its two figures of all settings.
-fn figures(rows: &[ErrorRow], cells: &[Cell]) -> Vec<(&'static str, Vec<Panel>)> {
+fn figures(
+    rows: &[ErrorRow],
+    cells: &[Cell],
+    optima: Option<&[OptimumCell]>,
+) -> Vec<(&'static str, Vec<Panel>)> {
+    let panel = |regime, alpha, beta| panel(rows, cells, optima, regime, alpha, beta);
     let settings = |regime: Regime| {
         let mut settings: Vec<(f64, f64)> = Vec::new();
         for row in rows.iter().filter(|row| row.regime == regime) {
@@ -305,13 +290,9 @@ fn figures(rows: &[ErrorRow], cells: &[Cell]) -> Vec<(&'static str, Vec<Panel>)>
                 settings.push((row.alpha, row.beta));
             }
         }
-        settings
-            .into_iter()
-            .map(|(alpha, beta)| panel(rows, cells, regime, alpha, beta))
-            .collect()
+        settings.into_iter().map(|(alpha, beta)| panel(regime, alpha, beta)).collect()
     };
-    let main = [(0.999, 0.0), (1.0, 0.9)]
-        .map(|(alpha, beta)| panel(rows, cells, Regime::Repeated, alpha, beta));
+    let main = [(0.999, 0.0), (1.0, 0.9)].map(|(alpha, beta)| panel(Regime::Repeated, alpha, beta));
     vec![
         ("errors-main", main.into()),
         ("errors-repeated", settings(Regime::Repeated)),
@@ -319,7 +300,14 @@ fn figures(rows: &[ErrorRow], cells: &[Cell]) -> Vec<(&'static str, Vec<Panel>)>
     ]
 }
 
-fn panel(rows: &[ErrorRow], cells: &[Cell], regime: Regime, alpha: f64, beta: f64) -> Panel {
+fn panel(
+    rows: &[ErrorRow],
+    cells: &[Cell],
+    optima: Option<&[OptimumCell]>,
+    regime: Regime,
+    alpha: f64,
+    beta: f64,
+) -> Panel {
     let matches = |row: &ErrorRow| row.regime == regime && row.alpha == alpha && row.beta == beta;
     let points = |value: &dyn Fn(usize) -> f64| -> Vec<(f64, f64)> {
         let found = rows.iter().enumerate().filter(|(_, row)| matches(row));
@@ -327,16 +315,21 @@ fn panel(rows: &[ErrorRow], cells: &[Cell], regime: Regime, alpha: f64, beta: f6
     };
     let ours = |column: usize| points(&|i| cells[4 * i + column].expected_error);
     let (identity, input) = ("A = A I (identity)", "A = I A (input)");
+    let mut curves = vec![Curve::marks("AOF (paper)", figure::BLACK, points(&|i| rows[i].aof))];
+    if let Some(optima) = optima {
+        let optimum = points(&|i| optima[i].expected_error);
+        curves.push(Curve::line("AOF (certified)", figure::PURPLE, optimum));
+    }
+    curves.extend([
+        Curve::line("BSR", figure::BLUE, ours(0)),
+        Curve::wide("square root", figure::GREEN, ours(1)),
+        Curve::line(identity, figure::ORANGE, ours(2)),
+        Curve::line(input, figure::RED, ours(3)),
+    ]);
     Panel {
         title: format!("{regime} participation, alpha = {alpha}, beta = {beta}"),
         x_label: "steps n",
         y_label: "expected error",
-        curves: vec![
-            Curve::line("BSR", figure::BLUE, ours(0)),
-            Curve::wide("square root", figure::GREEN, ours(1)),
-            Curve::line(identity, figure::ORANGE, ours(2)),
-            Curve::line(input, figure::RED, ours(3)),
-            Curve::marks("AOF (paper)", figure::BLACK, points(&|i| rows[i].aof)),
-        ],
+        curves,
     }
 }

@@ -1,3 +1,7 @@
 //! `bandroot reproduce`: the paper's tables and figures, computed here and set beside it.
 
 pub(crate) mod errors;
+
+pub(crate) mod optimum;
+
+pub(crate) mod runtimes;

@@ -55,10 +55,7 @@ mod tests {
             for gamma in [0.0, 0.1, 0.9, 0.999_999, 1.0 - f64::EPSILON] {
                 let sgd = Sgd::new(alpha, alpha * gamma).unwrap();
                 let c = coefficients(&sgd, 5000);
-                assert!(
-                    c.windows(2).all(|w| w[0] >= w[1] && w[1] >= 0.0),
-                    "{alpha} {gamma}"
-                );
+                assert!(c.windows(2).all(|w| w[0] >= w[1] && w[1] >= 0.0), "{alpha} {gamma}");
             }
         }
     }

@@ -33,12 +33,7 @@ pub fn banded_square_root(a: &BandedLower) -> Result<BandedLower> {
     let diagonals = ((p - 1).div_ceil(BLOCK) + 1).min(blocks);
     // root[D][J] is the block in block row J + D and block column J.
     let mut root: Vec<Vec<Mat<f64>>> = Vec::with_capacity(diagonals);
-    root.push(
-        (0..blocks)
-            .into_par_iter()
-            .map(|j| diagonal_root(a, j))
-            .collect(),
-    );
+    root.push((0..blocks).into_par_iter().map(|j| diagonal_root(a, j)).collect());
     for lag in 1..diagonals {
         let next = (0..blocks - lag)
             .into_par_iter()
@@ -72,11 +67,7 @@ fn block_of(a: &BandedLower, i: usize, j: usize) -> Mat<f64> {
     let n = a.steps();
     Mat::from_fn(BLOCK, BLOCK, |r, c| {
         let (row, column) = (i * BLOCK + r, j * BLOCK + c);
-        if row < n && column < n {
-            a.entry(row, column)
-        } else {
-            f64::from(row == column)
-        }
+        if row < n && column < n { a.entry(row, column) } else { f64::from(row == column) }
     })
 }
 

@@ -51,9 +51,7 @@ pub(crate) fn strategy(c: &Strategy) -> Dense {
 pub(crate) fn product(a: &Dense, b: &Dense) -> Dense {
     let n = a.len();
     let entry = |i: usize, j: usize| (0..n).map(|l| a[i][l] * b[l][j]).sum();
-    (0..n)
-        .map(|i| (0..n).map(|j| entry(i, j)).collect())
-        .collect()
+    (0..n).map(|i| (0..n).map(|j| entry(i, j)).collect()).collect()
 }
 
 /// The inverse of a lower-triangular matrix, column by column.
@@ -80,13 +78,9 @@ pub(crate) fn sensitivity(c: &Dense, participation: &Participation) -> f64 {
     let mut largest: f64 = 0.0;
     for set in 0_u32..1 << n {
         let steps: Vec<usize> = (0..n).filter(|i| set >> i & 1 == 1).collect();
-        let apart = steps
-            .windows(2)
-            .all(|w| w[1] - w[0] >= participation.min_separation());
+        let apart = steps.windows(2).all(|w| w[1] - w[0] >= participation.min_separation());
         if apart && steps.len() <= participation.max_participations() {
-            let pairs = steps
-                .iter()
-                .flat_map(|&i| steps.iter().map(move |&j| (i, j)));
+            let pairs = steps.iter().flat_map(|&i| steps.iter().map(move |&j| (i, j)));
             largest = largest.max(pairs.map(|(i, j)| gram(i, j).abs()).sum());
         }
     }

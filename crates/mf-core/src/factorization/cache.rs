@@ -1,0 +1,199 @@
+//! Solved factorizations on disk, so that no optimum is computed twice.
+//!
+//! One file per problem, named by the hash of its key: the workload (`alpha`, `beta`, `n`, the learning
+//! rates), the bands and the tolerance. A file holds a format version, the key, the certificate, the rows
+//! of `C` as 64-bit floats, and a SHA-256 of all that. It is written beside its place and renamed, so
+//! a file is whole or absent; one that is neither (bit rot, another version) is reported and the problem is
+//! solved again. Only converged solutions are kept.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::Factorization;
+use super::aof::{Certificate, Options, Progress};
+use crate::banded::BandedLower;
+use crate::error::Result;
+use crate::workload::Workload;
+
+/// Changes whenever the layout of a file or the meaning of its content does.
+const FORMAT: &[u8; 16] = b"bandroot aof 01\n";
+
+const DIGEST_LEN: usize = 32;
+
+/// A folder of solved factorizations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cache {
+    folder: PathBuf,
+}
+
+/// A factorization with where it came from.
+#[derive(Debug, Clone)]
+pub struct Cached {
+    /// The factorization, found or solved.
+    pub factorization: Factorization,
+    /// Whether it was found in the cache.
+    pub found: bool,
+    /// A damaged entry that was replaced, or why the solution could not be stored. The factorization is
+    /// right all the same.
+    pub warning: Option<String>,
+}
+
+/// What makes two problems the same.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Key {
+    decay_factor: f64,
+    momentum: f64,
+    steps: usize,
+    /// SHA-256 of the learning rates' bits; absent if they are constant.
+    learning_rates: Option<String>,
+    bands: usize,
+    tolerance: f64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    key: Key,
+    certificate: Certificate,
+}
+
+impl Cache {
+    /// A cache in this folder, which is made when the first entry is stored.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into() }
+    }
+
+    /// The optimal factorization of a workload, from the cache or solved and stored there; see
+    /// [`Factorization::aof`]. A general workload has no key and is refused as it is there.
+    ///
+    /// # Errors
+    /// Those of the solver. Trouble with the disk is a warning, not an error.
+    pub fn aof(
+        &self,
+        workload: Workload,
+        bands: usize,
+        options: &Options,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Cached> {
+        let Some(key) = Key::of(&workload, bands, options.relative_gap) else {
+            let factorization = Factorization::aof(workload, bands, options, progress)?;
+            return Ok(Cached { factorization, found: false, warning: None });
+        };
+        let path = self.folder.join(key.file_name());
+        let mut warning = None;
+        match load(&path, &key) {
+            Ok(Some((rows, certificate))) => {
+                let factorization =
+                    Factorization::from_aof(workload, rows, certificate, options.relative_gap)?;
+                return Ok(Cached { factorization, found: true, warning: None });
+            }
+            Ok(None) => {}
+            Err(reason) => {
+                warning = Some(format!("{} is damaged ({reason}) and is replaced", path.display()));
+            }
+        }
+        let factorization = Factorization::aof(workload, bands, options, progress)?;
+        if let Some(certificate) = factorization.certificate().filter(|c| c.converged)
+            && let Err(reason) = self.store(&path, &key, &factorization, certificate)
+        {
+            warning = Some(format!("{} could not be written: {reason}", path.display()));
+        }
+        Ok(Cached { factorization, found: false, warning })
+    }
+
+    fn store(
+        &self,
+        path: &Path,
+        key: &Key,
+        factorization: &Factorization,
+        certificate: &Certificate,
+    ) -> std::result::Result<(), String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let rows = factorization.strategy().to_rows().map_err(|e| text(&e))?;
+        let header = Header { key: key.clone(), certificate: certificate.clone() };
+        let header = serde_json::to_vec(&header).map_err(|e| text(&e))?;
+        let mut bytes = FORMAT.to_vec();
+        bytes.extend_from_slice(&(header.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(&header);
+        bytes.extend(rows.entries().iter().flat_map(|x| x.to_le_bytes()));
+        let digest = Sha256::digest(&bytes);
+        bytes.extend_from_slice(&digest);
+        fs::create_dir_all(&self.folder).map_err(|e| text(&e))?;
+        let temporary = path.with_extension(format!("{}.partial", std::process::id()));
+        let written = File::create(&temporary).and_then(|mut file| {
+            file.write_all(&bytes)?;
+            file.sync_all()?;
+            fs::rename(&temporary, path)
+        });
+        written.map_err(|error| {
+            drop(fs::remove_file(&temporary));
+            text(&error)
+        })
+    }
+}
+
+impl Key {
+    fn of(workload: &Workload, bands: usize, tolerance: f64) -> Option<Self> {
+        let sgd = workload.as_sgd()?;
+        let learning_rates = workload.learning_rates().map(|rates| {
+            let mut hash = Sha256::new();
+            rates.iter().for_each(|rate| hash.update(rate.to_le_bytes()));
+            hexadecimal(&hash.finalize())
+        });
+        Some(Self {
+            decay_factor: sgd.decay_factor(),
+            momentum: sgd.momentum(),
+            steps: workload.steps(),
+            learning_rates,
+            bands,
+            tolerance,
+        })
+    }
+
+    fn file_name(&self) -> String {
+        // Debug prints every float so that it reads back as the same one.
+        let digest = Sha256::digest(format!("{self:?}"));
+        format!("aof-n{}-b{}-{}.bin", self.steps, self.bands, &hexadecimal(&digest)[..16])
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The rows and the certificate in a file; `None` if there is no file, and a reason if it is not what it
+/// should be.
+fn load(path: &Path, key: &Key) -> std::result::Result<Option<(BandedLower, Certificate)>, String> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    let (content, digest) = bytes.split_last_chunk::<DIGEST_LEN>().ok_or("it is cut short")?;
+    let body = content.strip_prefix(FORMAT).ok_or("it has another format or version")?;
+    if Sha256::digest(content).as_slice() != digest {
+        return Err("its checksum is wrong".into());
+    }
+    let (len, body) = body.split_first_chunk::<8>().ok_or("it is cut short")?;
+    let (header, rows) = usize::try_from(u64::from_le_bytes(*len))
+        .ok()
+        .and_then(|len| body.split_at_checked(len))
+        .ok_or("its header is cut short")?;
+    let header: Header = serde_json::from_slice(header).map_err(|error| error.to_string())?;
+    if header.key != *key {
+        return Err("it belongs to another problem".into());
+    }
+    let (entries, rest) = rows.as_chunks::<8>();
+    if !rest.is_empty() {
+        return Err("its rows are cut short".into());
+    }
+    let entries = entries.iter().map(|chunk| f64::from_le_bytes(*chunk)).collect();
+    let rows =
+        BandedLower::from_entries(key.steps, key.bands, entries).map_err(|e| e.to_string())?;
+    rows.check_invertible().map_err(|error| error.to_string())?;
+    Ok(Some((rows, header.certificate)))
+}
