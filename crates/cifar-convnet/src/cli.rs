@@ -112,7 +112,7 @@ pub(crate) struct Aof {
     #[arg(long, default_value_t = 1000)]
     pub(crate) max_iterations: usize,
 
-    /// Folder of solved factorizations [default: $BANDROOT_CACHE, else bandroot in the user's cache]
+    /// Folder of solved factorizations [default: `BANDROOT_CACHE`, else bandroot in the user's cache]
     #[arg(long, value_name = "DIR", conflicts_with = "no_cache")]
     pub(crate) cache: Option<PathBuf>,
 

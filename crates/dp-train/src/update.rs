@@ -2,6 +2,8 @@
 
 use mf_core::Sgd;
 
+use crate::gradient::PrivateGradient;
+
 /// The state of SGD, one number per parameter.
 ///
 /// ```text
@@ -24,11 +26,12 @@ impl Momentum {
         Self { sgd, buffer: vec![0.0; dim] }
     }
 
-    /// One step with learning rate `eta`. O(dim).
+    /// One step with learning rate `eta`, which uses the gradient up. O(dim).
     ///
     /// # Panics
     /// Unless `parameters` and `gradient` have as many elements as the momentum.
-    pub fn step(&mut self, parameters: &mut [f32], gradient: &[f32], learning_rate: f32) {
+    pub fn step(&mut self, parameters: &mut [f32], gradient: PrivateGradient, learning_rate: f32) {
+        let gradient = gradient.values();
         assert_eq!(parameters.len(), self.buffer.len(), "one parameter per momentum");
         assert_eq!(gradient.len(), self.buffer.len(), "one gradient entry per momentum");
         let (alpha, beta) = (self.sgd.decay_factor() as f32, self.sgd.momentum() as f32);
@@ -55,7 +58,8 @@ mod tests {
             let mut parameters = [3.0_f32];
             let mut momentum = Momentum::new(sgd, 1);
             for i in 0..40 {
-                momentum.step(&mut parameters, &[updates[i] as f32], rates[i] as f32);
+                let gradient = PrivateGradient::released(vec![updates[i] as f32], i);
+                momentum.step(&mut parameters, gradient, rates[i] as f32);
                 let expected = 3.0 * alpha.powi(i as i32 + 1) - unrolled[i];
                 let scale = 1.0 + expected.abs();
                 assert!((f64::from(parameters[0]) - expected).abs() < 2e-5 * scale, "step {i}");

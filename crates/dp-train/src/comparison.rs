@@ -1,0 +1,121 @@
+//! Comparison: one request, several factorizations, the same privacy.
+
+use std::fmt;
+use std::time::Instant;
+
+use mf_core::Method;
+use mf_core::sensitivity::Sensitivity;
+
+use crate::plan::{DpPlan, PlanError, PlanRequest};
+
+/// One factorization in a comparison. Losses are for multiplier 1 and clip norm 1: the privacy is
+/// the same for all, so these factors are too.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Contender {
+    /// How the strategy was chosen.
+    pub method: Method,
+    /// `p`, the number of diagonals of `C`.
+    pub bands: usize,
+    /// `sens_{k,b}(C)`, exact or a bound.
+    pub sensitivity: Sensitivity,
+    /// `E(B, C)`, the root mean squared error over the steps.
+    pub expected_error: f64,
+    /// The root mean squared error of the final iterate.
+    pub final_error: f64,
+    /// Memory for past rows of noise.
+    pub history_bytes: u64,
+    /// Wall time of the whole plan: factorization, sensitivity and loss.
+    pub plan_seconds: f64,
+}
+
+/// A comparison of factorizations for one request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Comparison {
+    /// One per method, in the order in which they were given.
+    pub contenders: Vec<Contender>,
+    /// The most memory that the noise history may take, if there is a limit.
+    pub memory_limit: Option<u64>,
+}
+
+/// The factorizations that are worth a look for separation `b` and `n` steps: the two baselines,
+/// the square root, and BSR with bandwidths that double up to `b`, then `2 b` and `4 b`.
+pub fn usual_methods(steps: usize, min_separation: usize) -> Vec<Method> {
+    let mut bandwidths: Vec<usize> = std::iter::successors(Some(2), |p| Some(2 * p))
+        .take_while(|p| *p < min_separation)
+        .collect();
+    bandwidths.extend([min_separation, 2 * min_separation, 4 * min_separation]);
+    bandwidths.retain(|p| (2..steps).contains(p));
+    let mut methods = vec![Method::Identity, Method::Input, Method::SquareRoot];
+    methods.extend(bandwidths.into_iter().map(|bands| Method::Bsr { bands }));
+    methods
+}
+
+impl Comparison {
+    /// Plans the request with each of the methods in place of its own.
+    ///
+    /// # Errors
+    /// [`PlanError`] of the first method that has no plan.
+    pub fn new(
+        request: &PlanRequest,
+        methods: &[Method],
+        memory_limit: Option<u64>,
+    ) -> Result<Self, PlanError> {
+        let contender = |&method: &Method| -> Result<Contender, PlanError> {
+            let start = Instant::now();
+            let plan = DpPlan::new(PlanRequest { method, ..request.clone() })?;
+            let record = plan.record();
+            Ok(Contender {
+                method,
+                bands: record.bands,
+                sensitivity: record.sensitivity,
+                expected_error: record.loss.expected_error,
+                final_error: record.loss.final_error,
+                history_bytes: record.history_bytes,
+                plan_seconds: start.elapsed().as_secs_f64(),
+            })
+        };
+        let contenders = methods.iter().map(contender).collect::<Result<_, _>>()?;
+        Ok(Self { contenders, memory_limit })
+    }
+
+    /// The contender with the least expected error among those that fit into the memory.
+    pub fn best(&self) -> Option<&Contender> {
+        let fits = |c: &&Contender| self.memory_limit.is_none_or(|limit| c.history_bytes <= limit);
+        let fitting = self.contenders.iter().filter(fits);
+        fitting.min_by(|a, b| a.expected_error.total_cmp(&b.expected_error))
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:10} {:>6} {:>12} {:>14} {:>12} {:>12} {:>9}",
+            "method", "bands", "sens", "expected error", "final error", "history MiB", "seconds"
+        )?;
+        for c in &self.contenders {
+            let bound = if c.sensitivity.exact { ' ' } else { '*' };
+            writeln!(
+                f,
+                "{:10} {:>6} {:>11.4}{bound} {:>14.4} {:>12.4} {:>12.1} {:>9.4}",
+                c.method.to_string(),
+                c.bands,
+                c.sensitivity.value,
+                c.expected_error,
+                c.final_error,
+                c.history_bytes as f64 / f64::from(1 << 20),
+                c.plan_seconds,
+            )?;
+        }
+        if self.contenders.iter().any(|c| !c.sensitivity.exact) {
+            writeln!(f, "* an upper bound")?;
+        }
+        let limit = self.memory_limit.map_or(String::new(), |limit| {
+            format!(" within {:.1} MiB of noise history", limit as f64 / f64::from(1 << 20))
+        });
+        match self.best() {
+            Some(best) => write!(f, "best{limit}: {} with {} bands", best.method, best.bands),
+            None => write!(f, "none{limit}"),
+        }
+    }
+}

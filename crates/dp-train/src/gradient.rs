@@ -1,0 +1,202 @@
+//! Gradients on their way to the optimizer, as types that carry the privacy argument.
+//!
+//! ```text
+//! PerSampleGradients --clip--> ClippedSum --privatize--> PrivateGradient --step--> parameters
+//! ```
+//!
+//! Each stage consumes the one before it, and only [`PrivateGradient`] reaches
+//! [`Momentum::step`](crate::update::Momentum::step). So two mistakes do not compile. Noising one
+//! sum twice, which spends budget on a release that the plan does not know of:
+//!
+//! ```compile_fail,E0382
+//! use dp_train::gradient::ClippedSum;
+//! use dp_train::mechanism::Mechanism;
+//!
+//! fn twice(mechanism: &mut Mechanism, sum: ClippedSum) {
+//!     let first = mechanism.privatize(sum);
+//!     let second = mechanism.privatize(sum);
+//! }
+//! ```
+//!
+//! And training on a sum that has no noise:
+//!
+//! ```compile_fail,E0308
+//! use dp_train::gradient::ClippedSum;
+//! use dp_train::update::Momentum;
+//!
+//! fn bare(momentum: &mut Momentum, parameters: &mut [f32], sum: ClippedSum) {
+//!     momentum.step(parameters, sum, 0.1);
+//! }
+//! ```
+//!
+//! Nor can either be made by hand from the outside:
+//!
+//! ```compile_fail,E0451
+//! let forged = dp_train::gradient::PrivateGradient { values: vec![0.0], step: 0 };
+//! ```
+//!
+//! The same calls in the right order do compile:
+//!
+//! ```
+//! use dp_train::gradient::ClippedSum;
+//! use dp_train::mechanism::{Mechanism, MechanismError};
+//! use dp_train::update::Momentum;
+//!
+//! fn step(
+//!     mechanism: &mut Mechanism,
+//!     momentum: &mut Momentum,
+//!     parameters: &mut [f32],
+//!     sum: ClippedSum,
+//! ) -> Result<(), MechanismError> {
+//!     let gradient = mechanism.privatize(sum)?;
+//!     momentum.step(parameters, gradient, 0.1);
+//!     Ok(())
+//! }
+//! ```
+
+use std::fmt;
+
+/// The gradients of one batch, one row per example, as they come from the model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PerSampleGradients {
+    dim: usize,
+    rows: Vec<f32>,
+}
+
+impl PerSampleGradients {
+    /// No examples yet, of gradients with `dim` entries. An empty batch stays a valid one.
+    pub fn new(dim: usize) -> Self {
+        Self { dim, rows: Vec::new() }
+    }
+
+    /// One more example.
+    ///
+    /// # Errors
+    /// [`GradientError::Dimension`] unless it has `dim` entries.
+    pub fn push(&mut self, gradient: &[f32]) -> Result<(), GradientError> {
+        if gradient.len() != self.dim {
+            return Err(GradientError::Dimension { expected: self.dim, found: gradient.len() });
+        }
+        self.rows.extend_from_slice(gradient);
+        Ok(())
+    }
+
+    /// Entries of one gradient.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// The rows in order, one per example.
+    pub(crate) fn rows(&self) -> impl ExactSizeIterator<Item = &[f32]> {
+        // A gradient without entries has no rows to tell apart.
+        self.rows.chunks_exact(self.dim.max(1))
+    }
+}
+
+/// What clipping did to a batch.
+///
+/// These numbers depend on the data and are covered by no guarantee: a run that is to be private
+/// does not publish them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ClipCounts {
+    /// Examples in the batch.
+    pub examples: usize,
+    /// Examples whose gradient was scaled down.
+    pub clipped: usize,
+    /// Examples with a NaN or infinite gradient, which contributed zero.
+    pub non_finite: usize,
+}
+
+/// The sum of gradients that were each clipped to norm at most `clip_norm`.
+///
+/// # Guarantees
+/// * Adding or removing one example moves the sum by at most `clip_norm`, up to rounding.
+/// * All entries are finite.
+#[derive(Debug, PartialEq)]
+pub struct ClippedSum {
+    sum: Vec<f32>,
+    clip_norm: f64,
+    counts: ClipCounts,
+}
+
+impl ClippedSum {
+    /// The sum that clipping computed. Whoever calls this vouches for the guarantees.
+    pub(crate) fn from_clipping(sum: Vec<f32>, clip_norm: f64, counts: ClipCounts) -> Self {
+        Self { sum, clip_norm, counts }
+    }
+
+    /// Entries of the sum.
+    pub fn dim(&self) -> usize {
+        self.sum.len()
+    }
+
+    /// The bound on one example's contribution.
+    pub fn clip_norm(&self) -> f64 {
+        self.clip_norm
+    }
+
+    /// What clipping did; not private.
+    pub fn counts(&self) -> ClipCounts {
+        self.counts
+    }
+
+    pub(crate) fn into_values(self) -> Vec<f32> {
+        self.sum
+    }
+}
+
+/// A gradient with the noise of its step in it: all that training may see of a batch.
+#[derive(Debug, PartialEq)]
+pub struct PrivateGradient {
+    values: Vec<f32>,
+    step: usize,
+}
+
+impl PrivateGradient {
+    /// The values that a mechanism released in a step.
+    pub(crate) fn released(values: Vec<f32>, step: usize) -> Self {
+        Self { values, step }
+    }
+
+    /// The released values. Anything may be computed from them.
+    pub fn values(&self) -> &[f32] {
+        &self.values
+    }
+
+    /// The step of the release, counted from 0.
+    pub fn step(&self) -> usize {
+        self.step
+    }
+}
+
+/// What can be wrong with gradients.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum GradientError {
+    /// A gradient has the wrong number of entries.
+    Dimension {
+        /// Entries that were needed.
+        expected: usize,
+        /// Entries that were found.
+        found: usize,
+    },
+    /// The clip norm is not a positive finite number.
+    ClipNorm {
+        /// The value given.
+        clip_norm: f64,
+    },
+}
+
+impl fmt::Display for GradientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GradientError::Dimension { expected, found } => {
+                write!(f, "a gradient must have {expected} entries, but it has {found}")
+            }
+            GradientError::ClipNorm { clip_norm } => {
+                write!(f, "the clip norm must be positive and finite, but it is {clip_norm}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for GradientError {}

@@ -1,0 +1,162 @@
+//! The mechanism: noise of the plan's size on the sums of the plan's steps.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+
+use crate::gradient::{ClippedSum, PrivateGradient};
+use crate::noise::checkpoint::CheckpointError;
+use crate::noise::{NoiseError, NoiseStream};
+use crate::plan::DpPlan;
+use crate::seeds::{KeyOrigin, NoiseKey};
+
+/// Makes private gradients out of clipped sums, one per step of a plan.
+///
+/// ```text
+/// gradient_i = (sum_i + noise_std [C^-1 Z]_i) / batch_size
+/// ```
+///
+/// with the standard normal `Z` of [`noise`](crate::noise). The divisor is the public batch size of
+/// the plan, however many examples were in the batch.
+#[derive(Debug, PartialEq)]
+pub struct Mechanism {
+    stream: NoiseStream,
+    noise_std: f64,
+    clip_norm: f64,
+    batch_size: usize,
+    plan: PlanMark,
+}
+
+/// The numbers of a plan that a continuation must not change, as bytes.
+type PlanMark = [u8; 72];
+
+fn mark(plan: &DpPlan) -> PlanMark {
+    let (request, pattern) = (plan.request(), plan.participation());
+    let sizes = [
+        pattern.steps(),
+        pattern.min_separation(),
+        pattern.max_participations(),
+        request.batch_size,
+    ];
+    let numbers = [
+        plan.noise_std(),
+        request.clip_norm,
+        request.epsilon,
+        request.delta,
+        request.neighbouring.factor(),
+    ];
+    let words = sizes.map(|size| size as u64).into_iter().chain(numbers.map(f64::to_bits));
+    let mut mark = [0; 72];
+    for (bytes, word) in mark.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+        *bytes = word.to_le_bytes();
+    }
+    mark
+}
+
+impl Mechanism {
+    /// The mechanism before the first step.
+    ///
+    /// # Errors
+    /// [`MechanismError::Noise`] if the history cannot be addressed.
+    pub fn new(plan: &DpPlan, key: NoiseKey) -> Result<Self, MechanismError> {
+        let stream = NoiseStream::new(plan.strategy().clone(), plan.request().dim, key)?;
+        Ok(Self::over(stream, plan))
+    }
+
+    /// The mechanism that [`save`](Self::save) wrote, which continues bit by bit.
+    ///
+    /// # Errors
+    /// [`CheckpointError::OtherPlan`] if privacy, participation, clip norm, batch size or noise are
+    /// not those of the plan, or what [`NoiseStream::load`] says.
+    pub fn load(plan: &DpPlan, mut reader: impl Read) -> Result<Self, CheckpointError> {
+        let mut found = [0; 72];
+        reader.read_exact(&mut found)?;
+        if found != mark(plan) {
+            return Err(CheckpointError::OtherPlan);
+        }
+        let stream = NoiseStream::load(plan.strategy().clone(), plan.request().dim, reader)?;
+        Ok(Self::over(stream, plan))
+    }
+
+    /// Writes the key, the step and the history: all that a continuation needs besides the plan.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn save(&self, mut writer: impl Write) -> io::Result<()> {
+        writer.write_all(&self.plan)?;
+        self.stream.save(writer)
+    }
+
+    fn over(stream: NoiseStream, plan: &DpPlan) -> Self {
+        Self {
+            stream,
+            noise_std: plan.noise_std(),
+            clip_norm: plan.request().clip_norm,
+            batch_size: plan.request().batch_size,
+            plan: mark(plan),
+        }
+    }
+
+    /// The step that comes next, counted from 0.
+    pub fn next_step(&self) -> usize {
+        self.stream.next_step()
+    }
+
+    /// Where the noise key came from.
+    pub fn key_origin(&self) -> KeyOrigin {
+        self.stream.key_origin()
+    }
+
+    /// Adds the noise of the next step to a sum and divides by the batch size. The sum of an empty
+    /// batch is zero and gets its noise like any other.
+    ///
+    /// # Errors
+    /// [`MechanismError::ClipNorm`] if the sum was clipped to another norm than the plan's,
+    /// [`MechanismError::Noise`] after the last step or for another dimension. The sum is gone
+    /// then.
+    pub fn privatize(&mut self, sum: ClippedSum) -> Result<PrivateGradient, MechanismError> {
+        if sum.clip_norm() != self.clip_norm {
+            let (expected, found) = (self.clip_norm, sum.clip_norm());
+            return Err(MechanismError::ClipNorm { expected, found });
+        }
+        let step = self.stream.next_step();
+        let mut values = sum.into_values();
+        self.stream.add_next(self.noise_std, &mut values)?;
+        let batch_size = self.batch_size as f32;
+        values.iter_mut().for_each(|value| *value /= batch_size);
+        Ok(PrivateGradient::released(values, step))
+    }
+}
+
+/// Why a sum cannot be made private.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum MechanismError {
+    /// There is no noise for it.
+    Noise(NoiseError),
+    /// The sum was clipped to another norm than the noise is for.
+    ClipNorm {
+        /// The plan's clip norm.
+        expected: f64,
+        /// The sum's clip norm.
+        found: f64,
+    },
+}
+
+impl From<NoiseError> for MechanismError {
+    fn from(error: NoiseError) -> Self {
+        MechanismError::Noise(error)
+    }
+}
+
+impl fmt::Display for MechanismError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MechanismError::Noise(error) => error.fmt(f),
+            MechanismError::ClipNorm { expected, found } => write!(
+                f,
+                "the noise is for clip norm {expected}, but the sum was clipped to {found}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for MechanismError {}

@@ -1,0 +1,206 @@
+//! The plan: everything that privacy depends on, settled before any data is read.
+
+use std::fmt;
+
+use mf_core::loss::{self, Loss};
+use mf_core::sensitivity::{self, Sensitivity};
+use mf_core::{Factorization, Participation, Strategy};
+use serde::{Deserialize, Serialize};
+
+use crate::calibration;
+use crate::fingerprint::Fingerprint;
+use crate::noise;
+
+mod error;
+
+mod request;
+
+pub use error::PlanError;
+pub use request::{PlanRequest, StrategyFor};
+
+/// The numbers of a plan, as they stand in files. Anyone can write such a record;
+/// only a [`DpPlan`] was computed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanRecord {
+    /// What was asked for.
+    pub request: PlanRequest,
+    /// `n`, `b` and `k` as they are used.
+    pub participation: Participation,
+    /// `p`, the number of diagonals of `C`.
+    pub bands: usize,
+    /// SHA-256 of `C`.
+    pub strategy_sha256: Fingerprint,
+    /// `sens_{k,b}(C)` for clip norm 1, exact or a bound, and by which argument.
+    pub sensitivity: Sensitivity,
+    /// Standard deviation of the noise over the sensitivity of `C X`.
+    pub noise_multiplier: f64,
+    /// Standard deviation of the entries of `Z`, in the units of a sum of clipped gradients.
+    pub noise_std: f64,
+    /// The loss at multiplier 1 and clip norm 1, the paper's `E(B, C)` among it.
+    pub loss: Loss,
+    /// Root mean square, over steps, of the noise on one coordinate of the iterates: for learning
+    /// rate 1 if the rate is constant, else for the schedule.
+    pub iterate_noise_std: f64,
+    /// Standard deviation of the noise on one coordinate of the final iterate, in the same units.
+    pub final_iterate_noise_std: f64,
+    /// Memory for past rows of noise, `4 (p - 1) d`.
+    pub history_bytes: u64,
+}
+
+/// A computed plan: batches, clipping, noise and `(epsilon, delta)` agree in it.
+///
+/// There is no way to change one number of it. Reading one from a file computes it again and
+/// refuses the file if anything differs.
+///
+/// # Guarantees
+/// * The whole training of `n` steps is `(epsilon, delta)`-private for data sets that differ as
+///   `neighbouring` says, if each example takes part at most `k` times, `b` steps apart.
+/// * `noise_std = noise_multiplier x sens(C) x clip_norm x` (2 for replace-one, else 1).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "PlanRecord", into = "PlanRecord")]
+pub struct DpPlan {
+    record: PlanRecord,
+    strategy: Strategy,
+}
+
+impl DpPlan {
+    /// Computes the plan: the cost is that of the factorization and of its loss.
+    ///
+    /// # Errors
+    /// [`PlanError`] says which number of the request has no plan.
+    pub fn new(request: PlanRequest) -> Result<Self, PlanError> {
+        request.check()?;
+        let factorization = Factorization::new(request.factorized_workload()?, request.method)?;
+        Self::from_factorization(request, &factorization)
+    }
+
+    /// The plan with a factorization that was computed before, say one that takes long.
+    ///
+    /// # Errors
+    /// [`PlanError::OtherFactorization`] if it is not the one that the request describes, else as
+    /// [`new`](Self::new).
+    pub fn from_factorization(
+        request: PlanRequest,
+        factorization: &Factorization,
+    ) -> Result<Self, PlanError> {
+        request.check()?;
+        if factorization.method() != request.method
+            || *factorization.workload() != request.factorized_workload()?
+        {
+            return Err(PlanError::OtherFactorization);
+        }
+        let participation = request.participation()?;
+        let strategy = factorization.strategy().clone();
+        let noise_multiplier = calibration::multiplier(request.epsilon, request.delta)?;
+        let sensitivity = sensitivity::of(&strategy, &participation)?;
+        let decoder = loss::decoder_norms(&request.workload()?, &strategy)?;
+        let noise_std = noise_std(&request, noise_multiplier, &sensitivity);
+        let per_example = noise_std / request.batch_size as f64;
+        let record = PlanRecord {
+            participation,
+            bands: strategy.bands(),
+            strategy_sha256: Fingerprint::of(&strategy),
+            sensitivity,
+            noise_multiplier,
+            noise_std,
+            loss: decoder.loss(&sensitivity, request.steps),
+            iterate_noise_std: per_example
+                * (decoder.frobenius_squared / request.steps as f64).sqrt(),
+            final_iterate_noise_std: per_example * decoder.last_row_squared.sqrt(),
+            history_bytes: noise::history_bytes(strategy.bands(), request.dim),
+            request,
+        };
+        Ok(Self { record, strategy })
+    }
+
+    /// The same plan for another number of parameters, on which only the memory depends.
+    pub(crate) fn with_dim(&self, dim: usize) -> Self {
+        let mut plan = self.clone();
+        plan.record.request.dim = dim;
+        plan.record.history_bytes = noise::history_bytes(plan.record.bands, dim);
+        plan
+    }
+
+    /// All numbers of the plan.
+    pub fn record(&self) -> &PlanRecord {
+        &self.record
+    }
+
+    /// What was asked for.
+    pub fn request(&self) -> &PlanRequest {
+        &self.record.request
+    }
+
+    /// `C`.
+    pub fn strategy(&self) -> &Strategy {
+        &self.strategy
+    }
+
+    /// `n`, `b` and `k`.
+    pub fn participation(&self) -> Participation {
+        self.record.participation
+    }
+
+    /// Standard deviation of the entries of `Z`.
+    pub fn noise_std(&self) -> f64 {
+        self.record.noise_std
+    }
+}
+
+/// The one place where the noise gets its size.
+fn noise_std(request: &PlanRequest, multiplier: f64, sensitivity: &Sensitivity) -> f64 {
+    multiplier * sensitivity.value * request.clip_norm * request.neighbouring.factor()
+}
+
+impl From<DpPlan> for PlanRecord {
+    fn from(plan: DpPlan) -> Self {
+        plan.record
+    }
+}
+
+impl TryFrom<PlanRecord> for DpPlan {
+    type Error = PlanError;
+
+    fn try_from(record: PlanRecord) -> Result<Self, PlanError> {
+        let plan = Self::new(record.request.clone())?;
+        if plan.record == record { Ok(plan) } else { Err(PlanError::Altered) }
+    }
+}
+
+impl fmt::Display for DpPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (plan, ask) = (&self.record, &self.record.request);
+        let neighbours = ask.neighbouring;
+        let kind = if plan.sensitivity.exact { "exact" } else { "upper bound" };
+        let (n, b) = (plan.participation.steps(), plan.participation.min_separation());
+        let k = plan.participation.max_participations();
+        writeln!(
+            f,
+            "privacy            epsilon {}, delta {:e}; {neighbours}",
+            ask.epsilon, ask.delta
+        )?;
+        writeln!(f, "steps              n = {n}, b = {b}, k = {k}")?;
+        writeln!(f, "strategy           {}, {} of {n} bands", ask.method, plan.bands)?;
+        writeln!(
+            f,
+            "sensitivity        {:.6} ({kind}, {:?})",
+            plan.sensitivity.value, plan.sensitivity.method
+        )?;
+        writeln!(f, "noise multiplier   {:.6}", plan.noise_multiplier)?;
+        writeln!(f, "clip norm          {}, batch size {}", ask.clip_norm, ask.batch_size)?;
+        writeln!(f, "noise std          {:.6} per coordinate of Z", plan.noise_std)?;
+        writeln!(
+            f,
+            "expected error     {:.6}, final {:.6}",
+            plan.loss.expected_error, plan.loss.final_error
+        )?;
+        writeln!(
+            f,
+            "noise on iterates  {:.6}, final {:.6}",
+            plan.iterate_noise_std, plan.final_iterate_noise_std
+        )?;
+        writeln!(f, "noise history      {} bytes for {} parameters", plan.history_bytes, ask.dim)?;
+        write!(f, "strategy SHA-256   {}", plan.strategy_sha256)
+    }
+}

@@ -1,0 +1,180 @@
+//! Seeds: where randomness comes from, one independent stream per purpose.
+//!
+//! A run has one seed for what may be known (initialisation, order of the examples, augmentation)
+//! and a separate 256-bit key for the noise. Reusing one stream for two purposes would let the
+//! public one give away the secret one, so each purpose has its own key:
+//! `SHA-256(purpose || seed)`.
+
+use std::fmt;
+
+use chacha20::ChaCha20Rng;
+use chacha20::rand_core::SeedableRng;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// What a stream of random numbers is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// The parameters before the first step.
+    Initialisation,
+    /// The order of the examples.
+    Order,
+    /// The random views of the examples.
+    Augmentation,
+    /// The noise of a run that gives up privacy to be reproducible.
+    Noise,
+    /// The keys of the audit's many mechanism runs.
+    Audit,
+}
+
+impl Purpose {
+    fn label(self) -> &'static [u8] {
+        match self {
+            Purpose::Initialisation => b"bandroot/1/initialisation",
+            Purpose::Order => b"bandroot/1/order",
+            Purpose::Augmentation => b"bandroot/1/augmentation",
+            Purpose::Noise => b"bandroot/1/noise",
+            Purpose::Audit => b"bandroot/1/audit",
+        }
+    }
+}
+
+/// The public seed of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RunSeed(pub u64);
+
+impl RunSeed {
+    /// The stream for one purpose. Streams of different purposes or seeds are independent.
+    pub fn stream(self, purpose: Purpose) -> ChaCha20Rng {
+        ChaCha20Rng::from_seed(self.key(purpose, 0))
+    }
+
+    /// The `index`-th 256-bit key for one purpose.
+    pub(crate) fn key(self, purpose: Purpose, index: u64) -> [u8; 32] {
+        // The label's length comes first: no label can run into the seed.
+        let label = purpose.label();
+        let mut hash = Sha256::new();
+        hash.update((label.len() as u64).to_le_bytes());
+        hash.update(label);
+        hash.update(self.0.to_le_bytes());
+        hash.update(index.to_le_bytes());
+        hash.finalize().into()
+    }
+}
+
+/// Where a noise key came from, which decides whether its noise hides anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyOrigin {
+    /// 256 bits from the operating system, unknown to anyone.
+    OperatingSystem,
+    /// Derived from a seed that stands in a config: reproducible, not private.
+    FixedSeed,
+}
+
+impl fmt::Display for KeyOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            KeyOrigin::OperatingSystem => "key from the operating system",
+            KeyOrigin::FixedSeed => "fixed noise seed: reproducible, not private",
+        })
+    }
+}
+
+/// The 256-bit key of the noise. Who knows it can subtract the noise.
+///
+/// Not `Clone`, so that one key is not handed to two mechanisms by accident, and not printed by
+/// `Debug`.
+#[derive(PartialEq, Eq)]
+pub struct NoiseKey {
+    bytes: [u8; 32],
+    origin: KeyOrigin,
+}
+
+impl NoiseKey {
+    /// A fresh key from the operating system: the only kind that keeps a run private.
+    ///
+    /// # Errors
+    /// [`NoEntropy`] if the operating system has none to give.
+    pub fn from_os() -> Result<Self, NoEntropy> {
+        let mut bytes = [0; 32];
+        getrandom::fill(&mut bytes).map_err(|_| NoEntropy)?;
+        Ok(Self { bytes, origin: KeyOrigin::OperatingSystem })
+    }
+
+    /// The key that a seed stands for. Marks everything made with it as reproducible, not private.
+    pub fn fixed(seed: RunSeed) -> Self {
+        Self { bytes: seed.key(Purpose::Noise, 0), origin: KeyOrigin::FixedSeed }
+    }
+
+    /// The `index`-th of many fixed keys, for mechanism runs that only the audit looks at.
+    pub(crate) fn for_audit(seed: RunSeed, index: u64) -> Self {
+        Self { bytes: seed.key(Purpose::Audit, index), origin: KeyOrigin::FixedSeed }
+    }
+
+    /// The key that a checkpoint holds.
+    pub(crate) fn restored(bytes: [u8; 32], origin: KeyOrigin) -> Self {
+        Self { bytes, origin }
+    }
+
+    /// Where the key came from.
+    pub fn origin(&self) -> KeyOrigin {
+        self.origin
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8; 32] {
+        &self.bytes
+    }
+}
+
+impl fmt::Debug for NoiseKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NoiseKey({})", self.origin)
+    }
+}
+
+/// The operating system gave no random bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoEntropy;
+
+impl fmt::Display for NoEntropy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the operating system has no random bytes for the noise key")
+    }
+}
+
+impl std::error::Error for NoEntropy {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_purpose_and_seed_has_its_own_key() {
+        let purposes = [
+            Purpose::Initialisation,
+            Purpose::Order,
+            Purpose::Augmentation,
+            Purpose::Noise,
+            Purpose::Audit,
+        ];
+        let mut keys = Vec::new();
+        for seed in [0, 1, u64::MAX] {
+            for purpose in purposes {
+                keys.extend((0..3).map(|index| RunSeed(seed).key(purpose, index)));
+            }
+        }
+        let all = keys.len();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), all);
+    }
+
+    #[test]
+    fn two_keys_from_the_operating_system_differ_and_do_not_print() {
+        let (one, two) = (NoiseKey::from_os().unwrap(), NoiseKey::from_os().unwrap());
+        assert_ne!(one.bytes, two.bytes);
+        assert_eq!(format!("{one:?}"), "NoiseKey(key from the operating system)");
+    }
+}

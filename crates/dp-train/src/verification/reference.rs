@@ -1,0 +1,139 @@
+//! Strategy and sensitivity by their definitions, slowly, from the numbers of a request alone.
+//!
+//! Only [`mf_core::reference`] is shared with `mf_core`, none of its fast paths.
+
+use mf_core::{Method, Participation, reference};
+
+use crate::plan::{PlanRequest, StrategyFor};
+
+/// A strategy as a table of rows by lag, diagonal first.
+pub(super) struct SlowStrategy {
+    pub(super) rows: Vec<Vec<f64>>,
+    /// The first column, if the request makes a Toeplitz strategy.
+    toeplitz: Option<Vec<f64>>,
+}
+
+/// A sensitivity and whether it is attained.
+pub(super) struct SlowSensitivity {
+    pub(super) value: f64,
+    pub(super) exact: bool,
+}
+
+impl SlowStrategy {
+    /// The number of diagonals that a request asks for; `None` for a method without a formula.
+    pub(super) fn bands(request: &PlanRequest) -> Option<usize> {
+        match request.method {
+            Method::Identity => Some(1),
+            Method::Input | Method::SquareRoot => Some(request.steps),
+            Method::Bsr { bands } => Some(bands),
+            _ => None,
+        }
+    }
+
+    /// The strategy that a request describes; `None` for a method without a formula.
+    pub(super) fn new(request: &PlanRequest) -> Option<Self> {
+        let (n, bands) = (request.steps, Self::bands(request)?);
+        let rates = match (request.strategy_for, &request.learning_rates) {
+            (StrategyFor::Schedule, Some(rates)) => Some(rates),
+            _ => None,
+        };
+        let identity = matches!(request.method, Method::Identity);
+        let input = matches!(request.method, Method::Input);
+        match rates {
+            Some(rates) if !identity => {
+                let a = workload_rows(request, rates, bands);
+                let rows = if input { a } else { square_root_rows(&a) };
+                Some(Self { rows, toeplitz: None })
+            }
+            _ => {
+                let c = match (identity, input) {
+                    (true, _) => vec![1.0],
+                    (_, true) => reference::workload_coefficients(&request.sgd, n),
+                    _ => reference::square_root_coefficients(&request.sgd, bands),
+                };
+                let rows = (0..n).map(|i| c[..c.len().min(i + 1)].to_vec()).collect();
+                Some(Self { rows, toeplitz: Some(c) })
+            }
+        }
+    }
+
+    /// The strategy that a certificate gives by its rows.
+    pub(super) fn recorded(rows: Vec<Vec<f64>>) -> Self {
+        Self { rows, toeplitz: None }
+    }
+
+    /// `sens_{k,b}(C)`, or an upper bound where the worst pattern is not known. O(n^2 p) at worst.
+    pub(super) fn sensitivity(&self, participation: &Participation) -> SlowSensitivity {
+        let (n, b) = (self.rows.len(), participation.min_separation());
+        let k = participation.max_participations();
+        let bands = self.rows.iter().map(Vec::len).max().unwrap_or(1);
+        if bands <= b || k == 1 {
+            let weights: Vec<f64> = (0..n).map(|j| self.inner(j, j)).collect();
+            return SlowSensitivity { value: heaviest(&weights, b, k).sqrt(), exact: true };
+        }
+        if let Some(c) = &self.toeplitz {
+            let peak =
+                (0..c.len()).fold(0, |peak, j| if c[j].abs() > c[peak].abs() { j } else { peak });
+            let largest = |part: &[f64]| part.iter().fold(0.0, |m: f64, x| m.max(x.abs()));
+            let majorant: Vec<f64> = (0..c.len())
+                .map(|j| if j <= peak { largest(&c[..=j]) } else { largest(&c[j..]) })
+                .collect();
+            let value = reference::leftmost_sensitivity(&majorant, participation);
+            return SlowSensitivity { value, exact: majorant == *c };
+        }
+        let charges: Vec<f64> = (0..n).map(|i| self.charge(i, b, k)).collect();
+        SlowSensitivity { value: heaviest(&charges, b, k).sqrt(), exact: false }
+    }
+
+    /// The inner product of columns `i` and `j`.
+    fn inner(&self, i: usize, j: usize) -> f64 {
+        let last = i.max(j);
+        let entry =
+            |row: usize, column: usize| self.rows[row].get(row - column).copied().unwrap_or(0.0);
+        (last..self.rows.len()).map(|row| entry(row, i) * entry(row, j)).sum()
+    }
+
+    /// The most that `sum_{j in pi} |(C^T C)_ij|` can be over patterns that contain `i`.
+    fn charge(&self, i: usize, b: usize, k: usize) -> f64 {
+        let left: Vec<f64> =
+            (0..(i + 1).saturating_sub(b)).map(|j| self.inner(i, j).abs()).collect();
+        let right: Vec<f64> = (i + b..self.rows.len()).map(|j| self.inner(i, j).abs()).collect();
+        let others = (0..k).map(|m| heaviest(&left, b, m) + heaviest(&right, b, k - 1 - m));
+        self.inner(i, i) + others.fold(0.0, f64::max)
+    }
+}
+
+/// `A_ij = sum_{t=j}^{i} alpha^{i-t} eta_t beta^{t-j}` for the lags below `bands`, term by term.
+fn workload_rows(request: &PlanRequest, rates: &[f64], bands: usize) -> Vec<Vec<f64>> {
+    let powers = |x: f64| -> Vec<f64> { (0..bands).map(|i| x.powi(i as i32)).collect() };
+    let (alpha, beta) = (powers(request.sgd.decay_factor()), powers(request.sgd.momentum()));
+    let entry = |i: usize, j: usize| (j..=i).map(|t| alpha[i - t] * rates[t] * beta[t - j]).sum();
+    (0..rates.len()).map(|i| (0..bands.min(i + 1)).map(|lag| entry(i, i - lag)).collect()).collect()
+}
+
+/// The banded root from `(C^2)_ij = A_ij`: `C_ij = (A_ij - sum_{j<t<i} C_it C_tj) / (C_ii + C_jj)`.
+fn square_root_rows(a: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    let mut c: Vec<Vec<f64>> = Vec::with_capacity(a.len());
+    for (i, row) in a.iter().enumerate() {
+        let mut root = vec![row[0].sqrt()];
+        for lag in 1..row.len() {
+            let known: f64 = (1..lag).map(|m| root[m] * c[i - m][lag - m]).sum();
+            root.push((row[lag] - known) / (root[0] + c[i - lag][0]));
+        }
+        c.push(root);
+    }
+    c
+}
+
+/// The largest sum of at most `k` weights that are `b` apart, by a table over (weights, count). O(n
+/// k).
+fn heaviest(weights: &[f64], b: usize, k: usize) -> f64 {
+    let n = weights.len();
+    let mut best = vec![vec![0.0_f64; n + 1]; k + 1];
+    for m in 1..=k {
+        for i in 1..=n {
+            best[m][i] = best[m][i - 1].max(weights[i - 1] + best[m - 1][i.saturating_sub(b)]);
+        }
+    }
+    best[k][n]
+}
