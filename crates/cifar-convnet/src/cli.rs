@@ -24,6 +24,18 @@ pub(crate) enum Command {
     /// Compute the paper's tables and figures and set them beside what is printed there
     #[command(subcommand)]
     Reproduce(Reproduce),
+    /// Find the noise multiplier for (epsilon, delta), or epsilon for a noise multiplier
+    Calibrate(Calibrate),
+    /// Show what a config promises, before any data is read
+    Plan(Plan),
+    /// Compare all factorizations for the same privacy
+    Compare(Compare),
+    /// Check the certificate of a run by a slow reference path; exit code 0 says yes, 1 says no
+    Verify(Verify),
+    /// Attack the noise of a config's plan, and bound its epsilon from below
+    Audit(Audit),
+    /// Print the reference page of the configs
+    ConfigReference,
     /// Print a completion script for a shell
     Completions {
         /// The shell to complete for
@@ -101,6 +113,103 @@ pub(crate) struct Factorize {
     pub(crate) json: bool,
 }
 
+/// An experiment, and what is to be different in it.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigFile {
+    /// The config file (TOML)
+    pub(crate) config: PathBuf,
+
+    /// Override a key of the config: section.key=value
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Calibrate {
+    /// The privacy loss to reach
+    #[arg(long, required_unless_present = "noise_multiplier", conflicts_with = "noise_multiplier")]
+    pub(crate) epsilon: Option<f64>,
+
+    /// The noise multiplier to find epsilon for
+    #[arg(long)]
+    pub(crate) noise_multiplier: Option<f64>,
+
+    /// The probability with which epsilon may be exceeded
+    #[arg(long)]
+    pub(crate) delta: f64,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Plan {
+    /// The experiment
+    #[command(flatten)]
+    pub(crate) config: ConfigFile,
+
+    /// Options of the aof solver
+    #[command(flatten)]
+    pub(crate) aof: AofCache,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Compare {
+    /// The experiment
+    #[command(flatten)]
+    pub(crate) config: ConfigFile,
+
+    /// Memory that the noise history may take, in MiB
+    #[arg(long, value_name = "MIB")]
+    pub(crate) memory_limit: Option<u64>,
+
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    /// The folder of a run, with its privacy.json
+    pub(crate) run: PathBuf,
+
+    /// Say no also if the numbers hold but the noise seed was fixed, so that the run is not private
+    #[arg(long)]
+    pub(crate) require_private: bool,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Audit {
+    /// The experiment
+    #[command(flatten)]
+    pub(crate) config: ConfigFile,
+
+    /// Independent trials with and without the canary, each
+    #[arg(long, default_value_t = 3_000_000)]
+    pub(crate) trials: u64,
+
+    /// Seed of the audit's noise
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+
+    /// Options of the aof solver
+    #[command(flatten)]
+    pub(crate) aof: AofCache,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// How the approximately optimal factorization is solved.
 #[derive(Debug, Args)]
 pub(crate) struct Aof {
@@ -112,6 +221,14 @@ pub(crate) struct Aof {
     #[arg(long, default_value_t = 1000)]
     pub(crate) max_iterations: usize,
 
+    /// Where solutions are kept
+    #[command(flatten)]
+    pub(crate) cache: AofCache,
+}
+
+/// Where solved factorizations are kept.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AofCache {
     /// Folder of solved factorizations [default: `BANDROOT_CACHE`, else bandroot in the user's cache]
     #[arg(long, value_name = "DIR", conflicts_with = "no_cache")]
     pub(crate) cache: Option<PathBuf>,

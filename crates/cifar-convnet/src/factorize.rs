@@ -136,7 +136,10 @@ fn outcome(
     arguments: &Factorize,
 ) -> anyhow::Result<Outcome> {
     let (factorization, cached) = match method {
-        Method::Aof { bands, .. } => progress::solve_aof(workload, bands, &arguments.aof)?,
+        Method::Aof { bands, .. } => {
+            let options = progress::aof_options(&arguments.aof);
+            progress::solve_aof(workload, bands, &options, &arguments.aof.cache)?
+        }
         _ => (Factorization::new(workload, method)?, false),
     };
     if let Some(path) = &arguments.csv {

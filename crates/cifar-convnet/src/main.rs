@@ -2,7 +2,15 @@
 
 mod cli;
 
+mod config;
+
+mod calibrate;
+
 mod factorize;
+
+mod plan;
+
+mod audit;
 
 mod paper;
 
@@ -29,6 +37,12 @@ fn main() -> ExitCode {
         Command::Factorize(arguments) => factorize::run(&arguments),
         Command::Reproduce(Reproduce::Errors(arguments)) => reproduce::errors::run(&arguments),
         Command::Reproduce(Reproduce::Runtimes(arguments)) => reproduce::runtimes::run(&arguments),
+        Command::Calibrate(arguments) => calibrate::run(&arguments),
+        Command::Plan(arguments) => plan::run(&arguments),
+        Command::Compare(arguments) => plan::compare(&arguments),
+        Command::Verify(arguments) => audit::verify(&arguments),
+        Command::Audit(arguments) => audit::audit(&arguments),
+        Command::ConfigReference => output::print(&config::page::reference()),
         Command::Completions { shell } => cli::print_completions(shell),
     };
     output::exit_code(outcome)

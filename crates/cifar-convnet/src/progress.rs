@@ -8,7 +8,7 @@ use mf_core::factorization::aof::{Options, Progress};
 use mf_core::factorization::cache::Cache;
 use mf_core::{Factorization, Workload};
 
-use crate::cli::Aof;
+use crate::cli::{Aof, AofCache};
 use crate::output::BadArgument;
 
 /// A bar that counts `len` pieces of work and says what it is at. Hidden where standard error is not a
@@ -40,7 +40,7 @@ pub(crate) fn aof_options(arguments: &Aof) -> Options {
 ///
 /// # Errors
 /// If no folder is given and the environment names none.
-pub(crate) fn cache(arguments: &Aof) -> anyhow::Result<Option<Cache>> {
+pub(crate) fn cache(arguments: &AofCache) -> anyhow::Result<Option<Cache>> {
     if arguments.no_cache {
         return Ok(None);
     }
@@ -67,7 +67,8 @@ pub(crate) fn cache(arguments: &Aof) -> anyhow::Result<Option<Cache>> {
 pub(crate) fn solve_aof(
     workload: Workload,
     bands: usize,
-    arguments: &Aof,
+    options: &Options,
+    arguments: &AofCache,
 ) -> anyhow::Result<(Factorization, bool)> {
     let spinner = ProgressBar::new_spinner();
     let mut show = |progress: Progress| {
@@ -75,11 +76,10 @@ pub(crate) fn solve_aof(
         spinner.tick();
         ControlFlow::Continue(())
     };
-    let options = aof_options(arguments);
     let solved = match cache(arguments)? {
-        None => (Factorization::aof(workload, bands, &options, &mut show)?, false),
+        None => (Factorization::aof(workload, bands, options, &mut show)?, false),
         Some(cache) => {
-            let cached = cache.aof(workload, bands, &options, &mut show)?;
+            let cached = cache.aof(workload, bands, options, &mut show)?;
             if let Some(warning) = cached.warning {
                 spinner.suspend(|| eprintln!("bandroot: warning: {warning}"));
             }

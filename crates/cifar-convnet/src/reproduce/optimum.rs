@@ -89,7 +89,7 @@ impl<'a> OptimumAgreement<'a> {
 /// Solves every row. Repeated participation goes through the cache; single participation takes
 /// milliseconds, because the value needs no factor.
 pub(crate) fn solve(rows: &[ErrorRow], arguments: &Aof) -> anyhow::Result<Vec<OptimumCell>> {
-    let cache = progress::cache(arguments)?;
+    let cache = progress::cache(&arguments.cache)?;
     let options = progress::aof_options(arguments);
     let bar = progress::bar(rows.len() as u64);
     let start = Instant::now();

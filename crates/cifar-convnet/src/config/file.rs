@@ -1,0 +1,190 @@
+//! Reading a config: files that extend one another, overrides, unknown keys.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use schemars::schema_for;
+use serde_json::Value as Schema;
+use toml::{Table, Value};
+
+use super::Config;
+use crate::output::BadArgument;
+
+/// Reads a config file, follows `extends = "base.toml"` (relative to the file; the file that extends
+/// wins), applies `key=value` overrides, and checks the result.
+///
+/// # Errors
+/// Every message names the file and the key.
+pub(crate) fn read(path: &Path, overrides: &[String]) -> anyhow::Result<Config> {
+    let mut table = read_chain(path, &mut Vec::new())?;
+    for text in overrides {
+        apply(&mut table, text)?;
+    }
+    refuse_unknown_keys(&table, path)?;
+    let config = Value::Table(table).try_into::<Config>();
+    config.map_err(|error| {
+        let reason = error.to_string().trim().replace('\n', " ");
+        BadArgument(format!("{}: {reason}", path.display())).into()
+    })
+}
+
+/// The tables of a file and of what it extends, merged.
+fn read_chain(path: &Path, open: &mut Vec<PathBuf>) -> anyhow::Result<Table> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("could not read the config {}", path.display()))?;
+    let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
+        let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+        BadArgument(format!("{}, line {line}: {}", path.display(), error.message()))
+    })?;
+    let canonical = path.canonicalize().with_context(|| path.display().to_string())?;
+    if open.contains(&canonical) {
+        bail!(BadArgument(format!("{}: it extends itself", path.display())));
+    }
+    open.push(canonical);
+    match table.remove("extends") {
+        None => Ok(table),
+        Some(Value::String(base)) => {
+            let base = path.parent().unwrap_or(Path::new("")).join(base);
+            let mut merged = read_chain(&base, open)
+                .with_context(|| format!("{} extends {}", path.display(), base.display()))?;
+            merge(&mut merged, table);
+            Ok(merged)
+        }
+        Some(other) => bail!(BadArgument(format!(
+            "{}: extends must be the path of a config in quotes, not {other}",
+            path.display()
+        ))),
+    }
+}
+
+fn merge(base: &mut Table, over: Table) {
+    for (key, value) in over {
+        match (base.get_mut(&key), value) {
+            (Some(Value::Table(inner)), Value::Table(value)) => merge(inner, value),
+            (_, value) => drop(base.insert(key, value)),
+        }
+    }
+}
+
+/// Sets `section.key=value`; the value is TOML, and a bare word stands for a string.
+fn apply(table: &mut Table, text: &str) -> anyhow::Result<()> {
+    let usage = || BadArgument(format!("--set takes section.key=value, not {text:?}"));
+    let (path, value) = text.split_once('=').ok_or_else(usage)?;
+    let (sections, key) = path.trim().rsplit_once('.').ok_or_else(usage)?;
+    let value = value.trim();
+    let parsed = format!("v = {value}").parse::<Table>().ok().and_then(|mut t| t.remove("v"));
+    let value = parsed.unwrap_or_else(|| Value::String(value.to_owned()));
+    let mut inner = table;
+    for section in sections.split('.') {
+        let entry = inner.entry(section).or_insert_with(|| Value::Table(Table::new()));
+        inner = entry.as_table_mut().ok_or_else(usage)?;
+    }
+    inner.insert(key.to_owned(), value);
+    Ok(())
+}
+
+/// Refuses the first key that no field has, naming the nearest that one has.
+fn refuse_unknown_keys(table: &Table, path: &Path) -> anyhow::Result<()> {
+    let schema = schema_for!(Config).to_value();
+    let known = known_keys(&schema, &schema, "");
+    let mut given = Vec::new();
+    collect_keys(table, "", &mut given);
+    for key in given {
+        if known.contains(&key) {
+            continue;
+        }
+        let nearest = known
+            .iter()
+            .max_by(|a, b| strsim::jaro_winkler(a, &key).total_cmp(&strsim::jaro_winkler(b, &key)));
+        let hint = nearest.map_or(String::new(), |nearest| format!("; did you mean {nearest}?"));
+        bail!(BadArgument(format!("{}: unknown key {key}{hint}", path.display())));
+    }
+    Ok(())
+}
+
+/// `section` and `section.key` of every field.
+fn known_keys(schema: &Schema, root: &Schema, prefix: &str) -> Vec<String> {
+    let mut keys = Vec::new();
+    for (name, field) in super::page::properties(schema) {
+        let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+        keys.extend(known_keys(super::page::resolve(field, root), root, &key));
+        keys.push(key);
+    }
+    keys
+}
+
+fn collect_keys(table: &Table, prefix: &str, keys: &mut Vec<String>) {
+    for (name, value) in table {
+        let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+        // The section first, so that a misspelt one is named rather than its content.
+        keys.push(key.clone());
+        if let Value::Table(inner) = value {
+            collect_keys(inner, &key, keys);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const WHOLE: &str = "
+        [data]\nexamples = 1000\n[model]\nparameters = 10\n
+        [privacy]\nepsilon = 4.0\ndelta = 1e-5\nclip_norm = 1.0\n
+        [noise]\nmethod = 'bsr'\n[optimizer]\nlearning_rate = 0.5\n
+        [training]\nepochs = 2\nbatch_size = 100\n";
+
+    fn in_folder(files: &[(&str, &str)], overrides: &[&str]) -> Result<Config, String> {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+        read(&folder.path().join(files[0].0), &overrides).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn defaults_are_filled_in() {
+        let config = in_folder(&[("a.toml", WHOLE)], &[]).unwrap();
+        assert_eq!((config.optimizer.momentum, config.optimizer.decay_factor), (0.0, 1.0));
+        assert_eq!(config.privacy.neighbouring, super::super::Neighbouring::AddRemove);
+        assert_eq!(config.noise.bands, None);
+    }
+
+    #[test]
+    fn the_file_that_extends_wins_and_overrides_win_over_it() {
+        let child = "extends = 'base.toml'\n[privacy]\nepsilon = 8.0\n[training]\nepochs = 5";
+        let files = [("child.toml", child), ("base.toml", WHOLE)];
+        let config = in_folder(&files, &["training.epochs=7", "noise.method=aof"]).unwrap();
+        assert_eq!((config.privacy.epsilon, config.privacy.delta), (8.0, 1e-5));
+        assert_eq!((config.training.epochs, config.training.batch_size), (7, 100));
+        assert_eq!(config.noise.method, super::super::Method::Aof);
+    }
+
+    #[test]
+    fn every_refusal_names_the_file_and_the_key() {
+        let refused = |files: &[(&str, &str)], overrides: &[&str], words: &[&str]| {
+            let message = in_folder(files, overrides).unwrap_err();
+            for word in words {
+                assert!(message.contains(word), "no {word:?} in {message:?}");
+            }
+        };
+        let typo = WHOLE.replace("epsilon", "epsilom");
+        refused(&[("a.toml", &typo)], &[], &["a.toml", "privacy.epsilom", "privacy.epsilon?"]);
+        let section = WHOLE.replace("[noise]", "[nose]");
+        refused(&[("a.toml", &section)], &[], &["a.toml", "nose", "noise?"]);
+        let missing = WHOLE.replace("delta = 1e-5", "");
+        refused(&[("a.toml", &missing)], &[], &["a.toml", "delta"]);
+        let kind = WHOLE.replace("epochs = 2", "epochs = 'two'");
+        refused(&[("a.toml", &kind)], &[], &["a.toml", "epochs"]);
+        refused(&[("a.toml", "[data\n")], &[], &["a.toml", "line 1"]);
+        refused(&[("a.toml", "extends = 'a.toml'")], &[], &["a.toml", "extends itself"]);
+        refused(&[("a.toml", "extends = 'no.toml'")], &[], &["no.toml", "a.toml"]);
+        refused(&[("a.toml", "extends = 3")], &[], &["a.toml", "extends"]);
+        refused(&[("a.toml", WHOLE)], &["epochs"], &["--set", "epochs"]);
+        refused(&[("a.toml", WHOLE)], &["training.epoch=3"], &["training.epoch", "epochs?"]);
+        refused(&[("a.toml", WHOLE)], &["noise.method=bsrr"], &["bsrr"]);
+    }
+}

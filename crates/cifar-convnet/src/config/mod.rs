@@ -1,0 +1,148 @@
+//! Configs: one TOML file per experiment, checked before anything happens.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub(crate) mod file;
+
+pub(crate) mod page;
+
+pub(crate) mod request;
+
+/// An experiment: the data, the model, the privacy, the noise and the training.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Config {
+    /// What is trained on.
+    pub(crate) data: Data,
+    /// What is trained.
+    pub(crate) model: Model,
+    /// What is guaranteed.
+    pub(crate) privacy: Privacy,
+    /// How the noise is correlated.
+    pub(crate) noise: Noise,
+    /// How the parameters move.
+    pub(crate) optimizer: Optimizer,
+    /// How long, and in which batches.
+    pub(crate) training: Training,
+}
+
+/// What is trained on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Data {
+    /// Number of training examples.
+    pub(crate) examples: usize,
+}
+
+/// What is trained.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Model {
+    /// Number of parameters.
+    pub(crate) parameters: usize,
+}
+
+/// What is guaranteed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Privacy {
+    /// The privacy loss of the whole training.
+    pub(crate) epsilon: f64,
+    /// The probability with which it may be exceeded.
+    pub(crate) delta: f64,
+    /// Which data sets are told apart at most that well.
+    #[serde(default)]
+    pub(crate) neighbouring: Neighbouring,
+    /// The gradient of every example is scaled down to at most this norm.
+    pub(crate) clip_norm: f64,
+}
+
+/// Which data sets count as neighbours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Neighbouring {
+    /// One example more or less, at the same place in the order: its gradients are zero.
+    #[default]
+    AddRemove,
+    /// One example's gradients are set to zero.
+    ZeroOut,
+    /// One example is another one, which needs twice the noise.
+    ReplaceOne,
+}
+
+/// How the noise is correlated.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Noise {
+    /// The factorization.
+    pub(crate) method: Method,
+    /// Diagonals of the strategy, for bsr and aof; the steps of one epoch if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) bands: Option<usize>,
+    /// Certified relative gap to the optimum at which aof stops.
+    #[serde(default = "default_tolerance")]
+    pub(crate) tolerance: f64,
+}
+
+fn default_tolerance() -> f64 {
+    1e-4
+}
+
+/// A factorization by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Method {
+    /// Independent noise: DP-SGD.
+    Identity,
+    /// Noise on the iterates.
+    Input,
+    /// The square root of the workload.
+    Sqrt,
+    /// The banded square root.
+    Bsr,
+    /// The approximately optimal factorization.
+    Aof,
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Method::Identity => "identity",
+            Method::Input => "input",
+            Method::Sqrt => "sqrt",
+            Method::Bsr => "bsr",
+            Method::Aof => "aof",
+        })
+    }
+}
+
+/// How the parameters move: `m = momentum m + gradient`, `theta = decay_factor theta - learning_rate m`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Optimizer {
+    /// The step size.
+    pub(crate) learning_rate: f64,
+    /// beta: the momentum buffer is multiplied by it in every step, in [0, decay_factor).
+    #[serde(default)]
+    pub(crate) momentum: f64,
+    /// alpha: the weights are multiplied by it in every step, in (0, 1]; 1 is no weight decay.
+    #[serde(default = "one")]
+    pub(crate) decay_factor: f64,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+/// How long, and in which batches.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Training {
+    /// How often every example is used.
+    pub(crate) epochs: usize,
+    /// Examples in a batch. What is left over at the end of the data is never used.
+    pub(crate) batch_size: usize,
+}

@@ -1,0 +1,88 @@
+//! `bandroot plan` and `bandroot compare`: what a config promises, before any data is read.
+
+use dp_train::comparison::{self, Comparison};
+use dp_train::plan::{DpPlan, PlanError, PlanRequest};
+use mf_core::Method;
+use mf_core::factorization::aof::Options;
+use serde::Serialize;
+
+use crate::cli::{AofCache, Compare, ConfigFile, Plan};
+use crate::config::{self, Config};
+use crate::output::{self, BadArgument};
+use crate::progress;
+
+pub(crate) fn run(arguments: &Plan) -> anyhow::Result<()> {
+    let plan = from_file(&arguments.config, &arguments.aof)?;
+    if arguments.json {
+        return output::print(&output::json(plan.record())?);
+    }
+    output::print(&plan.to_string())
+}
+
+/// The plan of a config file; the optimum of aof comes from the cache if it is there.
+pub(crate) fn from_file(file: &ConfigFile, cache: &AofCache) -> anyhow::Result<DpPlan> {
+    let config = config::file::read(&file.config, &file.set)?;
+    let request = request(&config, file)?;
+    let bad = |error: PlanError| bad_config(file, &error);
+    let Method::Aof { bands, .. } = request.method else {
+        return Ok(DpPlan::new(request).map_err(bad)?);
+    };
+    let workload = request.factorized_workload().map_err(bad)?;
+    let options = Options { relative_gap: config.noise.tolerance, ..Options::default() };
+    let (factorization, _) = progress::solve_aof(workload, bands, &options, cache)?;
+    Ok(DpPlan::from_factorization(request, &factorization).map_err(bad)?)
+}
+
+fn bad_config(file: &ConfigFile, error: &dyn std::fmt::Display) -> BadArgument {
+    BadArgument(format!("{}: {error}", file.config.display()))
+}
+
+fn request(config: &Config, file: &ConfigFile) -> anyhow::Result<PlanRequest> {
+    Ok(config.plan_request().map_err(|error| bad_config(file, &error))?)
+}
+
+/// What `compare --json` prints of one factorization.
+#[derive(Debug, Serialize)]
+struct Row {
+    method: String,
+    bands: usize,
+    sensitivity: f64,
+    sensitivity_exact: bool,
+    expected_error: f64,
+    final_error: f64,
+    history_bytes: u64,
+    plan_seconds: f64,
+    best: bool,
+}
+
+pub(crate) fn compare(arguments: &Compare) -> anyhow::Result<()> {
+    let file = &arguments.config;
+    let config = config::file::read(&file.config, &file.set)?;
+    let request = request(&config, file)?;
+    let separation = request.min_separation;
+    let mut methods = comparison::usual_methods(request.steps, separation);
+    methods.push(Method::Aof { bands: separation, tolerance: config.noise.tolerance });
+    let limit = arguments.memory_limit.map(|mebibytes| mebibytes << 20);
+    let compared =
+        Comparison::new(&request, &methods, limit).map_err(|error| bad_config(file, &error))?;
+    if !arguments.json {
+        return output::print(&compared.to_string());
+    }
+    let best = compared.best();
+    let rows: Vec<Row> = compared
+        .contenders
+        .iter()
+        .map(|contender| Row {
+            method: contender.method.to_string(),
+            bands: contender.bands,
+            sensitivity: contender.sensitivity.value,
+            sensitivity_exact: contender.sensitivity.exact,
+            expected_error: contender.expected_error,
+            final_error: contender.final_error,
+            history_bytes: contender.history_bytes,
+            plan_seconds: contender.plan_seconds,
+            best: best == Some(contender),
+        })
+        .collect();
+    output::print(&output::json(&rows)?)
+}

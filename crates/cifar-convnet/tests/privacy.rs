@@ -1,0 +1,174 @@
+//! Calibration, plans, certificates and audits from the command line.
+
+mod shell;
+
+use std::fs;
+use std::path::Path;
+
+use dp_train::batches::Batches;
+use dp_train::certificate::Certificate;
+use dp_train::ledger::Ledger;
+use dp_train::plan::{DpPlan, PlanRecord, PlanRequest, StrategyFor};
+use dp_train::seeds::{KeyOrigin, RunSeed};
+use mf_core::{Method, Sgd};
+use serde_json::Value;
+use shell::{bandroot, json, refused, repository};
+
+fn config() -> String {
+    repository("configs/cifar10-bsr.toml")
+}
+
+#[test]
+fn calibration_goes_both_ways() {
+    let there = json("calibrate --epsilon 4 --delta 1e-5 --json");
+    let multiplier = there["noise_multiplier"].as_f64().unwrap();
+    // dp_accounting 0.6.0, as in the golden file of dp-train.
+    assert!((multiplier / 1.081_161_85 - 1.0).abs() < 1e-6, "{multiplier}");
+    assert_eq!((&there["epsilon"], &there["delta"]), (&4.0.into(), &1e-5.into()));
+    let back = json(&format!("calibrate --noise-multiplier {multiplier} --delta 1e-5 --json"));
+    assert!((back["epsilon"].as_f64().unwrap() / 4.0 - 1.0).abs() < 1e-7);
+    refused("calibrate --epsilon 0 --delta 1e-5", 2, &["epsilon"]);
+    refused("calibrate --epsilon NaN --delta 1e-5", 2, &["epsilon", "NaN"]);
+    refused("calibrate --epsilon 1 --delta 1", 2, &["delta"]);
+    refused("calibrate --noise-multiplier 0 --delta 1e-5", 2, &["multiplier"]);
+    bandroot("calibrate --delta 1e-5").assert().code(2);
+}
+
+#[test]
+fn a_plan_is_a_file_that_reads_back_as_itself() {
+    let output = bandroot(&format!("plan {} --json", config())).assert().success();
+    let text = String::from_utf8(output.get_output().stdout.clone()).unwrap();
+    let plan: DpPlan = serde_json::from_str(&text).expect("a plan that its own request gives");
+    let PlanRecord { participation, bands, noise_multiplier, sensitivity, noise_std, .. } =
+        plan.record().clone();
+    assert_eq!((participation.steps(), participation.min_separation()), (1000, 100));
+    assert_eq!((participation.max_participations(), bands), (10, 100));
+    assert!(sensitivity.exact);
+    assert_eq!(noise_std, noise_multiplier * sensitivity.value * 10.0);
+    let altered = text.replace("\"epsilon\": 4.0", "\"epsilon\": 3.0");
+    assert_ne!(altered, text);
+    assert!(serde_json::from_str::<DpPlan>(&altered).is_err(), "another epsilon, the same noise");
+}
+
+#[test]
+fn overrides_reach_the_plan_and_mistakes_are_named() {
+    let plan = |set: &str| json(&format!("plan {} --json {set}", config()));
+    let (one, two) = (plan(""), plan("--set privacy.neighbouring=replace-one"));
+    let std = |plan: &Value| plan["noise_std"].as_f64().unwrap();
+    assert_eq!(std(&two), 2.0 * std(&one), "replacing an example needs twice the noise");
+    let aof = plan("--set noise.method=aof --set training.epochs=2 --no-cache");
+    assert!((aof["sensitivity"]["value"].as_f64().unwrap() / 2.0_f64.sqrt() - 1.0).abs() < 1e-12);
+    let wrong = |set: &str, words: &[&str]| {
+        refused(&format!("plan {} --set {set}", config()), 2, words);
+    };
+    wrong("privacy.epsilom=1", &["cifar10-bsr.toml", "privacy.epsilom", "privacy.epsilon?"]);
+    wrong("privacy.epsilon=-1", &["cifar10-bsr.toml", "epsilon"]);
+    wrong("privacy.delta=1.5", &["cifar10-bsr.toml", "delta"]);
+    wrong("privacy.clip_norm=0.0", &["cifar10-bsr.toml", "clip norm"]);
+    wrong("training.batch_size=0", &["training.batch_size"]);
+    wrong("training.batch_size=60000", &["training.batch_size", "50000"]);
+    wrong("training.epochs=0", &["training.epochs"]);
+    wrong("optimizer.momentum=1.0", &["optimizer", "beta"]);
+    wrong("noise.bands=1001", &["bands", "1001"]);
+    wrong("noise.bands=0", &["bands"]);
+    refused("plan no-such.toml", 1, &["no-such.toml"]);
+}
+
+#[test]
+fn a_comparison_names_the_best_that_fits() {
+    let rows = json(&format!("compare {} --json", config()));
+    let best = |rows: &Value| {
+        let rows = rows.as_array().unwrap();
+        let best: Vec<&Value> = rows.iter().filter(|row| row["best"] == true).collect();
+        assert_eq!(best.len(), 1);
+        best[0].clone()
+    };
+    assert_eq!(best(&rows)["method"], "aof");
+    let limited = best(&json(&format!("compare {} --json --memory-limit 20", config())));
+    assert_eq!((&limited["method"], &limited["bands"]), (&"bsr".into(), &16.into()));
+    assert!(limited["history_bytes"].as_u64().unwrap() <= 20 << 20);
+}
+
+/// The certificate of an honest run of the participation, without training.
+fn certificate(method: Method, key: KeyOrigin) -> Certificate {
+    let plan = DpPlan::new(PlanRequest {
+        sgd: Sgd::new(0.999, 0.9).unwrap(),
+        learning_rates: None,
+        strategy_for: StrategyFor::default(),
+        method,
+        steps: 40,
+        min_separation: 10,
+        max_participations: Some(4),
+        clip_norm: 2.0,
+        batch_size: 5,
+        epsilon: 4.0,
+        delta: 1e-5,
+        neighbouring: Default::default(),
+        dim: 7,
+    })
+    .unwrap();
+    let batches = Batches::new(52, 5, RunSeed(1)).unwrap();
+    let mut ledger = Ledger::new(plan.participation(), 52).unwrap();
+    for step in 0..40 {
+        ledger.record(step, batches.batch(step)).unwrap();
+    }
+    Certificate::new(&plan, key, &ledger, Vec::new(), 1)
+}
+
+fn written(folder: &Path, certificate: &Certificate, change: impl Fn(String) -> String) -> String {
+    let text = serde_json::to_string_pretty(certificate).unwrap();
+    fs::write(folder.join("privacy.json"), change(text)).unwrap();
+    folder.display().to_string()
+}
+
+#[test]
+fn verification_says_yes_to_honest_runs_and_no_to_altered_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let aof = Method::Aof { bands: 10, tolerance: 1e-4 };
+    for method in [Method::Identity, Method::SquareRoot, Method::Bsr { bands: 10 }, aof] {
+        let honest = certificate(method, KeyOrigin::OperatingSystem);
+        let run = written(folder.path(), &honest, |text| text);
+        let report = json(&format!("verify {run} --require-private --json"));
+        assert_eq!((&report["holds"], &report["private"]), (&true.into(), &true.into()));
+        assert!((report["epsilon"].as_f64().unwrap() / 4.0 - 1.0).abs() < 1e-6);
+        for (from, to) in [
+            ("\"epsilon\": 4.0", "\"epsilon\": 3.0"),
+            ("\"clip_norm\": 2.0", "\"clip_norm\": 2.5"),
+            ("\"most_uses\": 4", "\"most_uses\": 5"),
+            ("\"least_gap\": 10", "\"least_gap\": 9"),
+        ] {
+            let altered = written(folder.path(), &honest, |text| {
+                assert!(text.contains(from), "{from} is not in {text}");
+                text.replace(from, to)
+            });
+            let assert = bandroot(&format!("verify {altered} --json")).assert().code(1);
+            let report: Value = serde_json::from_slice(&assert.get_output().stdout).unwrap();
+            assert_eq!(report["holds"], false, "{method}: {to}");
+        }
+    }
+}
+
+#[test]
+fn a_fixed_seed_is_told_apart_from_privacy() {
+    let folder = tempfile::tempdir().unwrap();
+    let fixed = certificate(Method::Bsr { bands: 10 }, KeyOrigin::FixedSeed);
+    let run = written(folder.path(), &fixed, |text| text);
+    let report = json(&format!("verify {run} --json"));
+    assert_eq!((&report["holds"], &report["private"]), (&true.into(), &false.into()));
+    bandroot(&format!("verify {run} --require-private")).assert().code(1);
+    refused("verify no-such-run", 1, &["no-such-run", "privacy.json"]);
+    let broken = written(folder.path(), &fixed, |text| text[..100].to_owned());
+    refused(&format!("verify {broken}"), 1, &["privacy.json", "not a certificate"]);
+}
+
+#[test]
+fn the_audit_of_bsr_is_below_the_claim_and_above_three() {
+    let config = repository("configs/audit-bsr.toml");
+    let report = json(&format!("audit {config} --trials 2500000 --seed 1 --json"));
+    assert_eq!((&report["epsilon_claimed"], &report["confidence"]), (&4.0.into(), &0.95.into()));
+    let bound = report["epsilon_lower_bound"].as_f64().unwrap();
+    assert!(bound > 3.0 && bound < 4.0, "{bound}");
+    assert!(report["trials"].as_u64().unwrap() >= 2_500_000);
+    assert_eq!(report["noise_as_planned"], true);
+    refused(&format!("audit {config} --trials 3"), 1, &["audit-bsr.toml", "trials"]);
+}
