@@ -66,6 +66,8 @@ fn the_covariance_is_that_of_the_factorization() {
         (2, Method::Bsr { bands: 4 }, 20),
         (3, Method::SquareRoot, 20),
         (4, Method::Input, 8),
+        (8, Method::Aof { bands: 5, tolerance: 1e-4 }, 20),
+        (9, Method::Aof { bands: 12, tolerance: 1e-4 }, 12),
     ] {
         let c = strategy(method, steps);
         let expected = expected_covariance(&c);

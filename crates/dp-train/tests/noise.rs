@@ -120,6 +120,7 @@ fn f32_rows_are_close_to_the_dense_f64_product_over_2000_steps() {
         ("sqrt", Method::SquareRoot),
         ("bsr 100", Method::Bsr { bands: 100 }),
         ("input", Method::Input),
+        ("aof 100", Method::Aof { bands: 100, tolerance: 1e-4 }),
     ] {
         let c = strategy(method, n);
         // Dense forward substitution with everything in f64.
@@ -189,6 +190,7 @@ fn resuming_anywhere_continues_bit_by_bit() {
         (Method::Bsr { bands: 2 }, 10, 50),
         (Method::Bsr { bands: 30 }, 64, 1100),
         (Method::SquareRoot, 40, 33),
+        (Method::Aof { bands: 7, tolerance: 1e-3 }, 40, 33),
     ] {
         let c = strategy(method, steps);
         let whole = all_rows(&c, dim);

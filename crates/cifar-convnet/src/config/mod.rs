@@ -125,7 +125,7 @@ impl fmt::Display for Method {
 pub(crate) struct Optimizer {
     /// The step size.
     pub(crate) learning_rate: f64,
-    /// beta: the momentum buffer is multiplied by it in every step, in [0, decay_factor).
+    /// beta: the momentum buffer is multiplied by it in every step, in [0, `decay_factor`).
     #[serde(default)]
     pub(crate) momentum: f64,
     /// alpha: the weights are multiplied by it in every step, in (0, 1]; 1 is no weight decay.
