@@ -3,6 +3,7 @@
 use anyhow::Context;
 use clap::ValueEnum;
 use mf_core::{Participation, Sgd};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// Whether examples are used once or once per epoch.
@@ -68,11 +69,14 @@ impl ErrorRow {
 
 /// All rows of the tables of expected error.
 pub(crate) fn expected_error() -> anyhow::Result<Vec<ErrorRow>> {
-    let text = include_str!("../paper/expected_error.csv");
+    rows("paper/expected_error.csv", include_str!("../paper/expected_error.csv"))
+}
+
+fn rows<T: DeserializeOwned>(name: &str, text: &str) -> anyhow::Result<Vec<T>> {
     csv::Reader::from_reader(text.as_bytes())
         .deserialize()
         .collect::<Result<_, _>>()
-        .context("paper/expected_error.csv, built into this program, is damaged")
+        .with_context(|| format!("{name}, built into this program, is damaged"))
 }
 
 /// One row of the 16 tables of time to factorize, in the paper's own words: seconds, `<1`, `timeout` or
@@ -98,11 +102,7 @@ pub(crate) struct RuntimeRow {
 
 /// All rows of the tables of time to factorize.
 pub(crate) fn runtimes() -> anyhow::Result<Vec<RuntimeRow>> {
-    let text = include_str!("../paper/runtime_seconds.csv");
-    csv::Reader::from_reader(text.as_bytes())
-        .deserialize()
-        .collect::<Result<_, _>>()
-        .context("paper/runtime_seconds.csv, built into this program, is damaged")
+    rows("paper/runtime_seconds.csv", include_str!("../paper/runtime_seconds.csv"))
 }
 
 #[cfg(test)]
