@@ -132,6 +132,11 @@ impl Ledger {
         self.next_step
     }
 
+    /// Who may take part when.
+    pub(crate) fn participation(&self) -> Participation {
+        self.participation
+    }
+
     /// Random name of the run, the same after a continuation.
     pub fn run_id(&self) -> &str {
         &self.run_id

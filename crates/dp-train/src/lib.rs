@@ -71,6 +71,8 @@ pub mod mechanism;
 
 pub mod update;
 
+pub mod training;
+
 pub mod certificate;
 
 pub mod verification;

@@ -26,6 +26,16 @@ impl Momentum {
         Self { sgd, buffer: vec![0.0; dim] }
     }
 
+    /// The momentum of an earlier run.
+    pub(crate) fn with_buffer(sgd: Sgd, buffer: Vec<f32>) -> Self {
+        Self { sgd, buffer }
+    }
+
+    /// `m`, one number per parameter.
+    pub(crate) fn buffer(&self) -> &[f32] {
+        &self.buffer
+    }
+
     /// One step with learning rate `eta`, which uses the gradient up. O(dim).
     ///
     /// # Panics

@@ -1,0 +1,140 @@
+//! Runs of a small model: the recurrence, the ledger, and continuation bit by bit.
+
+use dp_train::gradient::{ClippedSum, PerSampleGradients};
+use dp_train::plan::{DpPlan, PlanRequest, StrategyFor};
+use dp_train::seeds::{NoiseKey, RunSeed};
+use dp_train::training::checkpoint::ResumeError;
+use dp_train::training::{Training, TrainingError};
+use mf_core::{Method, Sgd};
+
+const EXAMPLES: u32 = 23;
+const SEED: RunSeed = RunSeed(7);
+
+fn plan(method: Method) -> DpPlan {
+    DpPlan::new(PlanRequest {
+        sgd: Sgd::new(0.99, 0.9).unwrap(),
+        learning_rates: None,
+        strategy_for: StrategyFor::default(),
+        method,
+        steps: 15,
+        min_separation: 5,
+        max_participations: Some(3),
+        clip_norm: 1.0,
+        batch_size: 4,
+        epsilon: 4.0,
+        delta: 1e-5,
+        neighbouring: Default::default(),
+        dim: 6,
+    })
+    .unwrap()
+}
+
+fn start(method: Method) -> Training {
+    let parameters = vec![0.1; 6];
+    Training::new(plan(method), parameters, EXAMPLES, 0.05, SEED, NoiseKey::fixed(SEED)).unwrap()
+}
+
+/// Least squares towards a point per example.
+fn clip(parameters: &[f32], batch: &[u32]) -> Result<ClippedSum, TrainingError> {
+    let mut gradients = PerSampleGradients::new(parameters.len());
+    for &example in batch {
+        let target = |i: usize| ((example as usize * 5 + i) % 7) as f32 / 7.0;
+        let row: Vec<f32> = parameters.iter().enumerate().map(|(i, x)| x - target(i)).collect();
+        gradients.push(&row).unwrap();
+    }
+    Ok(gradients.clip(1.0).unwrap())
+}
+
+fn methods() -> [Method; 4] {
+    let aof = Method::Aof { bands: 5, tolerance: 1e-4 };
+    [Method::Identity, Method::SquareRoot, Method::Bsr { bands: 5 }, aof]
+}
+
+#[test]
+fn a_run_takes_all_steps_of_its_plan_and_no_more() {
+    let mut training = start(Method::Bsr { bands: 5 });
+    while !training.is_finished() {
+        assert_eq!(training.step(clip).unwrap().examples, 4);
+    }
+    assert_eq!((training.steps_taken(), training.dropped_examples()), (15, 3));
+    let realised = training.ledger().realised();
+    assert_eq!((realised.most_uses, realised.least_gap, realised.examples_used), (3, Some(5), 20));
+    assert!(matches!(training.step(clip), Err(TrainingError::Violation(_))));
+    assert!(training.parameters().iter().all(|x| x.is_finite()));
+}
+
+#[test]
+fn a_failed_step_ends_the_run() {
+    let mut training = start(Method::Identity);
+    training.step(clip).unwrap();
+    let failed = training.step(|_, _| Err(TrainingError::LearningRate { learning_rate: 0.0 }));
+    assert!(failed.is_err());
+    assert_eq!(training.step(clip), Err(TrainingError::Ended));
+}
+
+#[test]
+fn a_continued_run_ends_with_the_same_bits() {
+    for method in methods() {
+        let mut whole = start(method);
+        let mut saved = Vec::new();
+        while !whole.is_finished() {
+            let mut bytes = Vec::new();
+            whole.save(&mut bytes, b"note").unwrap();
+            saved.push(bytes);
+            whole.step(clip).unwrap();
+        }
+        for (step, bytes) in saved.iter().enumerate() {
+            let (mut continued, note) =
+                Training::load(plan(method), EXAMPLES, 0.05, SEED, &bytes[..]).unwrap();
+            assert_eq!((continued.steps_taken(), &note[..]), (step, &b"note"[..]));
+            while !continued.is_finished() {
+                continued.step(clip).unwrap();
+            }
+            let bits = |training: &Training| -> Vec<u32> {
+                training.parameters().iter().map(|x| x.to_bits()).collect()
+            };
+            assert_eq!(bits(&continued), bits(&whole), "{method}, continued at step {step}");
+            assert_eq!(continued.ledger().realised().continued_at, [step]);
+            assert_eq!(continued.ledger().run_id(), whole.ledger().run_id());
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_of_another_run_or_with_any_bit_flipped_is_refused() {
+    let mut training = start(Method::Bsr { bands: 5 });
+    for _ in 0..6 {
+        training.step(clip).unwrap();
+    }
+    let mut bytes = Vec::new();
+    training.save(&mut bytes, &[1, 2, 3]).unwrap();
+    let load = |plan: DpPlan, examples, rate, seed, bytes: &[u8]| {
+        Training::load(plan, examples, rate, seed, bytes).map(|(training, _)| training)
+    };
+    let own = || plan(Method::Bsr { bands: 5 });
+    assert!(load(own(), EXAMPLES, 0.05, SEED, &bytes).is_ok());
+    assert!(matches!(load(own(), EXAMPLES, 0.06, SEED, &bytes), Err(ResumeError::OtherRun)));
+    assert!(matches!(load(own(), EXAMPLES, 0.05, RunSeed(8), &bytes), Err(ResumeError::OtherRun)));
+    assert!(matches!(load(own(), 22, 0.05, SEED, &bytes), Err(ResumeError::OtherRun)));
+    let other = plan(Method::Bsr { bands: 4 });
+    assert!(matches!(load(other, EXAMPLES, 0.05, SEED, &bytes), Err(ResumeError::Mechanism(_))));
+    for at in 0..bytes.len() {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 1 << (at % 8);
+        assert!(load(own(), EXAMPLES, 0.05, SEED, &flipped).is_err(), "byte {at}");
+        assert!(load(own(), EXAMPLES, 0.05, SEED, &bytes[..at]).is_err(), "cut after {at}");
+    }
+}
+
+#[test]
+fn data_model_and_rate_must_be_those_of_the_plan() {
+    let new = |examples, dim: usize, rate| {
+        let key = NoiseKey::fixed(SEED);
+        Training::new(plan(Method::Identity), vec![0.0; dim], examples, rate, SEED, key)
+            .unwrap_err()
+    };
+    assert_eq!(new(EXAMPLES, 5, 0.1), TrainingError::Dimension { expected: 6, found: 5 });
+    assert_eq!(new(19, 6, 0.1), TrainingError::Separation { planned: 5, found: 4 });
+    assert!(matches!(new(3, 6, 0.1), TrainingError::Batches(_)));
+    assert!(matches!(new(EXAMPLES, 6, f32::NAN), TrainingError::LearningRate { .. }));
+}
