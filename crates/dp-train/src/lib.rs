@@ -61,6 +61,10 @@ pub mod ledger;
 
 pub mod continuations;
 
+pub mod model;
+
+pub mod engine;
+
 pub mod gradient;
 
 pub mod clip;

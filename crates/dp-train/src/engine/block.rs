@@ -1,0 +1,384 @@
+//! One block of examples through the network and back, in buffers that are never freed.
+
+use std::ops::AddAssign;
+
+use crate::engine::activation::{activate, differentiate};
+use crate::engine::convolution::Weights;
+use crate::engine::ghost::{self, Grams};
+use crate::engine::loss::cross_entropy;
+use crate::engine::network::{Network, Op};
+use crate::engine::plane::Plane;
+use crate::engine::pool;
+use crate::engine::vector::Isa;
+
+/// What is summed over examples.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Goal {
+    /// The gradients as they are.
+    Plain,
+    /// The gradients scaled down to this norm.
+    Clipped(f64),
+}
+
+/// Counts of the examples that went into a sum.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tally {
+    pub(crate) loss: f64,
+    pub(crate) correct: usize,
+    pub(crate) clipped: usize,
+    pub(crate) non_finite: usize,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.loss += other.loss;
+        self.correct += other.correct;
+        self.clipped += other.clipped;
+        self.non_finite += other.non_finite;
+    }
+}
+
+/// What all blocks share.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Model<'a> {
+    pub(crate) isa: Isa,
+    pub(crate) network: &'a Network,
+    pub(crate) weights: &'a [Weights],
+    pub(crate) parameters: &'a [f32],
+}
+
+/// The buffers of one thread.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    values: Vec<Vec<f32>>,
+    gradients: Vec<Vec<f32>>,
+    /// Winograd's transformed inputs, per stage.
+    transformed: Vec<Vec<f32>>,
+    left: Vec<f32>,
+    right: Vec<f32>,
+    patches: Vec<f32>,
+    /// One example's gradient of the layers that are instantiated.
+    row: Vec<f32>,
+    squared_norms: Vec<f64>,
+    scales: Vec<f32>,
+    grams: Grams,
+}
+
+impl Workspace {
+    /// Buffers for blocks of `samples` examples.
+    pub(crate) fn new(network: &Network, samples: usize) -> Self {
+        let buffers = |planes: &[Plane]| {
+            planes.iter().map(|plane| vec![0.0; samples * plane.len()]).collect::<Vec<_>>()
+        };
+        let (mut transformed, mut scratch, mut patches) = (Vec::new(), 0, 0);
+        for stage in &network.stages {
+            let mut floats = 0;
+            if let Op::Convolution(c) = &stage.op {
+                let count = if c.positions() == 1 { samples } else { 1 };
+                patches = patches.max(count * c.scratch());
+                if let Some(winograd) = &c.winograd {
+                    floats = winograd.transformed(c.input.pitch);
+                    scratch = scratch.max(winograd.scratch(c));
+                }
+            }
+            transformed.push(vec![0.0; floats]);
+        }
+        Self {
+            values: buffers(&network.values),
+            gradients: buffers(&network.gradients),
+            transformed,
+            left: vec![0.0; scratch],
+            right: vec![0.0; scratch],
+            patches: vec![0.0; patches],
+            row: vec![0.0; network.instantiated],
+            squared_norms: vec![0.0; samples],
+            scales: vec![0.0; samples],
+            grams: Grams::default(),
+        }
+    }
+
+    /// The logits of a block of images.
+    pub(crate) fn forward(&mut self, model: Model<'_>, samples: usize, images: &[f32]) {
+        let Model { isa, network, weights, parameters } = model;
+        load(&network.values[0], samples, images, &mut self.values[0]);
+        for (i, stage) in network.stages.iter().enumerate() {
+            let (before, after) = self.values.split_at_mut(i + 1);
+            let (x, y) = (&before[i][..], &mut after[0][..]);
+            let (input, output) = (&network.values[i], &network.values[i + 1]);
+            match &stage.op {
+                Op::Convolution(c) => match &c.winograd {
+                    Some(winograd) => winograd.forward(
+                        isa,
+                        c,
+                        (samples, &weights[i]),
+                        (x, y),
+                        (&mut self.transformed[i], &mut self.left),
+                    ),
+                    None => c.forward(isa, samples, &weights[i], x, y),
+                },
+                Op::Pool(p) => pool::forward(isa, *p, (input, output), samples, x, y),
+                Op::GroupNorm(norm) => {
+                    let pairs = x.chunks_exact(input.len()).zip(y.chunks_exact_mut(output.len()));
+                    for pair in pairs.take(samples) {
+                        norm.forward(parameters, (input, output), pair);
+                    }
+                }
+                Op::Copy => copy((input, output), samples, x, y),
+            }
+            if let Some(f) = stage.activation {
+                activate(isa, f, output, samples, y);
+            }
+        }
+    }
+
+    /// The logits of one example of the block.
+    pub(crate) fn logits(&self, network: &Network, sample: usize) -> &[f32] {
+        let plane = network.values[network.values.len() - 1];
+        &self.values[network.values.len() - 1][sample * plane.len() + plane.pixel(0, 0)..]
+            [..network.classes]
+    }
+
+    /// The gradients with respect to all values, and the losses.
+    fn backward(&mut self, model: Model<'_>, labels: &[u32]) -> Tally {
+        let Model { isa, network, weights, parameters } = model;
+        let (samples, last) = (labels.len(), network.stages.len());
+        let (value, gradient) = (network.values[last], network.gradients[last]);
+        let mut tally = Tally::default();
+        for (sample, &label) in labels.iter().enumerate() {
+            let from = sample * value.len() + value.pixel(0, 0);
+            let to = sample * gradient.len() + gradient.pixel(0, 0);
+            let logits = &self.values[last][from..from + network.classes];
+            let d = &mut self.gradients[last][to..to + network.classes];
+            let verdict = cross_entropy(logits, label as usize, Some(d));
+            tally.loss += verdict.loss;
+            tally.correct += usize::from(verdict.correct);
+        }
+        for (i, stage) in network.stages.iter().enumerate().rev() {
+            let (before, after) = self.gradients.split_at_mut(i + 1);
+            let (dx, dy) = (&mut before[i][..], &mut after[0][..]);
+            let (x, y) = (&self.values[i], &self.values[i + 1]);
+            let planes = (&network.values[i + 1], &network.gradients[i + 1]);
+            if let Some(f) = stage.activation {
+                differentiate(isa, f, planes, samples, y, dy);
+            }
+            if i == 0 {
+                break;
+            }
+            let (input, target) = (&network.values[i], &network.gradients[i]);
+            match &stage.op {
+                Op::Convolution(c) => match &c.winograd {
+                    Some(winograd) => winograd.input_gradient(
+                        isa,
+                        c,
+                        (samples, &weights[i]),
+                        (dy, dx),
+                        (&mut self.left, &mut self.right),
+                    ),
+                    None => {
+                        let out = (dx, &mut self.patches[..]);
+                        c.input_gradient(isa, samples, &weights[i], dy, out);
+                    }
+                },
+                Op::Pool(p) => {
+                    let planes = [input, planes.0, planes.1, target];
+                    pool::backward(isa, *p, planes, samples, (x, y), (dy, dx));
+                }
+                Op::GroupNorm(norm) => {
+                    let row = &mut self.row[norm.packed.clone()];
+                    for sample in 0..samples {
+                        let x = &x[sample * input.len()..][..input.len()];
+                        let dy = &dy[sample * planes.1.len()..][..planes.1.len()];
+                        let dx = &mut dx[sample * target.len()..][..target.len()];
+                        let planes = (input, planes.1, Some(target));
+                        norm.backward(parameters, planes, (x, dy, dx), (row, false));
+                    }
+                }
+                Op::Copy => copy((planes.1, target), samples, dy, dx),
+            }
+        }
+        tally
+    }
+
+    /// Adds the gradients of a block to a packed sum, one forward and one backward pass.
+    pub(crate) fn add_gradients(
+        &mut self,
+        model: Model<'_>,
+        images: &[f32],
+        labels: &[u32],
+        goal: Goal,
+        sum: &mut [f32],
+    ) -> Tally {
+        let samples = labels.len();
+        self.forward(model, samples, images);
+        let mut tally = self.backward(model, labels);
+        let Goal::Clipped(clip_norm) = goal else {
+            for stage in 0..model.network.stages.len() {
+                self.weight_gradient(model, stage, (0, samples), Some(sum));
+            }
+            return tally;
+        };
+        self.ghost_norms(model, samples);
+        for sample in 0..samples {
+            for stage in 0..model.network.stages.len() {
+                if !is_ghost(&model.network.stages[stage].op) {
+                    self.weight_gradient(model, stage, (sample, 1), None);
+                }
+            }
+            let held = ghost::squared_norm(model.isa, &self.row);
+            let norm = (self.squared_norms[sample] + held).sqrt();
+            let scale = if !norm.is_finite() {
+                tally.non_finite += 1;
+                self.erase(model.network, sample);
+                self.scales[sample] = 0.0;
+                continue;
+            } else if norm > clip_norm {
+                tally.clipped += 1;
+                round_down(clip_norm / norm)
+            } else {
+                1.0
+            };
+            self.scales[sample] = scale;
+            let held = &mut sum[..model.network.instantiated];
+            ghost::add_scaled(model.isa, scale, &self.row, held);
+        }
+        self.scale_gradients(model.network, samples);
+        for stage in 0..model.network.stages.len() {
+            if is_ghost(&model.network.stages[stage].op) {
+                self.weight_gradient(model, stage, (0, samples), Some(sum));
+            }
+        }
+        tally
+    }
+
+    /// Squared norms of the layers that are not instantiated.
+    fn ghost_norms(&mut self, model: Model<'_>, samples: usize) {
+        self.squared_norms.fill(0.0);
+        for (i, stage) in model.network.stages.iter().enumerate() {
+            let Op::Convolution(c) = &stage.op else { continue };
+            if !c.ghost {
+                continue;
+            }
+            let (x, dy) = (&self.values[i], &self.gradients[i + 1]);
+            let (x_len, dy_len) = (c.input.len(), c.output_gradient.len());
+            for sample in 0..samples {
+                let x = &x[sample * x_len..][..x_len];
+                let dy = &dy[sample * dy_len..][..dy_len];
+                self.squared_norms[sample] += self.grams.squared_norm(model.isa, c, x, dy);
+            }
+        }
+    }
+
+    /// The weight gradient of one stage and some examples: added to the packed sum, or written to
+    /// the row of one example.
+    fn weight_gradient(
+        &mut self,
+        model: Model<'_>,
+        i: usize,
+        (first, samples): (usize, usize),
+        sum: Option<&mut [f32]>,
+    ) {
+        let Model { isa, network, parameters, .. } = model;
+        let keep = sum.is_some();
+        let target = sum.unwrap_or(&mut self.row);
+        let (plane, gradient) = (&network.values[i], &network.gradients[i + 1]);
+        let x = &self.values[i][first * plane.len()..];
+        let dy = &self.gradients[i + 1][..];
+        match &network.stages[i].op {
+            Op::Convolution(c) => {
+                let target = &mut target[c.packed.clone()];
+                let from_first = &dy[first * gradient.len()..];
+                let Some(winograd) = &c.winograd else {
+                    c.weight_gradient(isa, samples, (x, from_first), (target, keep));
+                    return;
+                };
+                let (weights, bias) = target.split_at_mut(9 * plane.pitch * gradient.pitch);
+                c.bias_gradient(isa, samples, from_first, (bias, keep));
+                winograd.weight_gradient(
+                    isa,
+                    (gradient, first, samples),
+                    (&self.transformed[i], dy),
+                    (weights, keep),
+                    (&mut self.left, &mut self.right),
+                );
+            }
+            Op::GroupNorm(norm) => {
+                let target = &mut target[norm.packed.clone()];
+                for sample in 0..samples {
+                    let x = &x[sample * plane.len()..][..plane.len()];
+                    let dy = &dy[(first + sample) * gradient.len()..][..gradient.len()];
+                    let planes = (plane, gradient, None);
+                    norm.backward(parameters, planes, (x, dy, &mut []), (target, keep));
+                }
+            }
+            Op::Pool(_) | Op::Copy => {}
+        }
+    }
+
+    /// Scales the output gradients of layers that are summed over examples at once.
+    fn scale_gradients(&mut self, network: &Network, samples: usize) {
+        for (i, stage) in network.stages.iter().enumerate() {
+            if !is_ghost(&stage.op) {
+                continue;
+            }
+            let length = network.gradients[i + 1].len();
+            let examples = self.gradients[i + 1].chunks_exact_mut(length).zip(&self.scales);
+            for (example, &scale) in examples.take(samples) {
+                if scale != 1.0 {
+                    example.iter_mut().for_each(|d| *d *= scale);
+                }
+            }
+        }
+    }
+
+    /// Zeros in place of an example whose gradient is not finite: zero times NaN would be NaN.
+    fn erase(&mut self, network: &Network, sample: usize) {
+        for (i, stage) in network.stages.iter().enumerate() {
+            let Op::Convolution(c) = &stage.op else { continue };
+            if !c.ghost {
+                continue;
+            }
+            let (x, dy) = (c.input.len(), c.output_gradient.len());
+            self.values[i][sample * x..][..x].fill(0.0);
+            self.gradients[i + 1][sample * dy..][..dy].fill(0.0);
+            if let Some(winograd) = &c.winograd {
+                winograd.erase(sample, &mut self.transformed[i]);
+            }
+        }
+    }
+}
+
+fn is_ghost(op: &Op) -> bool {
+    matches!(op, Op::Convolution(c) if c.ghost)
+}
+
+/// The nearest f32 that is not above `x`.
+fn round_down(x: f64) -> f32 {
+    let nearest = x as f32;
+    if f64::from(nearest) > x { nearest.next_down() } else { nearest }
+}
+
+/// Images `[channels][height][width]` into their layout.
+fn load(plane: &Plane, samples: usize, images: &[f32], target: &mut [f32]) {
+    let area = plane.height * plane.width;
+    let examples = images.chunks_exact(plane.channels * area);
+    for (image, target) in examples.zip(target.chunks_exact_mut(plane.len())).take(samples) {
+        for (channel, pixels) in image.chunks_exact(area).enumerate() {
+            for (y, line) in pixels.chunks_exact(plane.width).enumerate() {
+                let at = plane.pixel(y, 0) + channel;
+                for (x, &value) in line.iter().enumerate() {
+                    target[at + x * plane.pitch] = value;
+                }
+            }
+        }
+    }
+}
+
+/// An image from one layout to another with the same pitch.
+fn copy((from, to): (&Plane, &Plane), samples: usize, source: &[f32], target: &mut [f32]) {
+    let pairs = source.chunks_exact(from.len()).zip(target.chunks_exact_mut(to.len()));
+    for (source, target) in pairs.take(samples) {
+        for y in 0..from.height {
+            target[to.row(y)].copy_from_slice(&source[from.row(y)]);
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! The CPU engine: clipped sums of per-example gradients at the price of ordinary gradients.
+//!
+//! ```text
+//! images, labels -> forward -> backward -> per-example norms -> sum_j min(1, zeta / |g_j|) g_j
+//! ```
+//!
+//! One forward and one backward pass per block of examples. Activations lie channels last in
+//! buffers that are made once; 3 x 3 convolutions go through Winograd's F(4x4, 3x3)
+//! ([`ConvolutionMethod`]), all others through products of 6 x 16 tiles. A layer's per-example
+//! gradient is either held for one example at a time, or its norm comes from Gram matrices (ghost
+//! norms) and the scaled examples of a block are summed in one product, whichever is cheaper.
+//!
+//! # Guarantees
+//! * The same bits for any number of threads: examples are dealt to lanes by the size of the batch
+//!   alone, and lanes are added in their order.
+//! * An example with a non-finite gradient contributes exactly zero and is counted.
+//! * After the first call no buffer is allocated but the result.
+//!
+//! ```
+//! use dp_train::engine::{Batch, Engine, EngineOptions};
+//! use dp_train::model::{Architecture, initial_parameters};
+//! use dp_train::seeds::RunSeed;
+//!
+//! let convnet = Architecture::convnet();
+//! let parameters = initial_parameters(&convnet, RunSeed(1));
+//! let mut engine = Engine::new(&convnet, EngineOptions::default())?;
+//! let images = vec![0.1; 2 * 3 * 32 * 32];
+//! let batch = Batch { images: &images, labels: &[3, 7] };
+//! let (sum, metrics) = engine.clipped_sum(&parameters, batch, 1.0)?;
+//! assert_eq!((sum.dim(), metrics.examples), (307_498, 2));
+//! # Ok::<(), dp_train::engine::EngineError>(())
+//! ```
+
+mod vector;
+
+mod tile;
+
+mod plane;
+
+mod convolution;
+
+mod transform;
+
+mod winograd;
+
+mod activation;
+
+mod pool;
+
+mod normalisation;
+
+mod loss;
+
+mod ghost;
+
+mod network;
+
+mod block;
+
+mod error;
+
+mod peak;
+
+#[cfg(test)]
+mod reference;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::EngineError;
+pub use peak::sgemm_seconds;
+
+use std::sync::Mutex;
+
+use rayon::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use crate::gradient::{ClipCounts, ClippedSum, GradientError};
+use crate::model::Architecture;
+use block::{Goal, Model, Tally, Workspace};
+use convolution::Weights;
+use network::{Network, Op};
+use vector::Isa;
+
+/// Most partial sums that are held at once, whatever the number of threads.
+const MOST_LANES: usize = 32;
+/// Floats of the final sum that one thread adds up at a time.
+const CHUNK: usize = 16 * 1024;
+
+/// How 3 x 3 convolutions of stride 1 and padding 1 are computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ConvolutionMethod {
+    /// F(4x4, 3x3): a quarter of the multiplications, about ten times the rounding error.
+    #[default]
+    Winograd,
+    /// The sum as it is written.
+    Direct,
+}
+
+/// How the engine runs. Nothing here changes results beyond rounding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Threads; 0 for one per core.
+    pub threads: usize,
+    /// Examples that go through the network together; 0 for the default.
+    pub microbatch: usize,
+    /// How 3 x 3 convolutions are computed.
+    pub convolution: ConvolutionMethod,
+    /// Whether to do without the CPU's special instructions.
+    pub portable: bool,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        let convolution = ConvolutionMethod::default();
+        Self { threads: 0, microbatch: 0, convolution, portable: false }
+    }
+}
+
+/// Examples of a block if none are asked for.
+const DEFAULT_MICROBATCH: usize = 8;
+
+/// A batch of examples: images `[channels][height][width]` one after the other, and their classes.
+#[derive(Debug, Clone, Copy)]
+pub struct Batch<'a> {
+    /// All pixels.
+    pub images: &'a [f32],
+    /// One class per example.
+    pub labels: &'a [u32],
+}
+
+/// What a batch looked like. Depends on the data: not private.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct BatchMetrics {
+    /// Examples in the batch.
+    pub examples: usize,
+    /// The sum of their losses before the step.
+    pub loss_sum: f64,
+    /// How many were classified correctly.
+    pub correct: usize,
+}
+
+/// The network with its buffers, ready for batches of any size.
+#[derive(Debug)]
+pub struct Engine {
+    network: Network,
+    weights: Vec<Weights>,
+    isa: Isa,
+    pool: ThreadPool,
+    microbatch: usize,
+    workspaces: Vec<Workspace>,
+    lanes: Vec<Lane>,
+    total: Vec<f32>,
+}
+
+/// A part of a batch and its partial sum.
+#[derive(Debug, Default)]
+struct Lane {
+    sum: Vec<f32>,
+    tally: Tally,
+}
+
+impl Engine {
+    /// Compiles an architecture and allocates the buffers.
+    ///
+    /// # Errors
+    /// [`EngineError::NoLogits`] unless it ends with a vector that a linear layer made,
+    /// [`EngineError::Threads`] if the threads cannot be started.
+    pub fn new(architecture: &Architecture, options: EngineOptions) -> Result<Self, EngineError> {
+        let microbatch =
+            if options.microbatch == 0 { DEFAULT_MICROBATCH } else { options.microbatch };
+        let network = Network::new(architecture, microbatch, options.convolution)?;
+        let pool = ThreadPoolBuilder::new()
+            .num_threads(options.threads)
+            .build()
+            .map_err(|_| EngineError::Threads { threads: options.threads })?;
+        let threads = pool.current_num_threads();
+        let isa = if options.portable { Isa::portable() } else { Isa::detect() };
+        Ok(Self {
+            weights: network.weights(),
+            workspaces: (0..threads).map(|_| Workspace::new(&network, microbatch)).collect(),
+            lanes: Vec::new(),
+            total: vec![0.0; network.packed],
+            network,
+            isa,
+            pool,
+            microbatch,
+        })
+    }
+
+    /// Threads that work.
+    pub fn threads(&self) -> usize {
+        self.workspaces.len()
+    }
+
+    /// Name of the instruction set in use.
+    pub fn instruction_set(&self) -> &'static str {
+        self.isa.name()
+    }
+
+    /// The logits of every image, `classes` numbers each.
+    ///
+    /// # Errors
+    /// [`EngineError`] if a slice has the wrong length.
+    pub fn forward(
+        &mut self,
+        parameters: &[f32],
+        images: &[f32],
+        logits: &mut [f32],
+    ) -> Result<(), EngineError> {
+        let examples = images.len() / self.network.input;
+        self.check(parameters, images, examples)?;
+        let classes = self.network.classes;
+        if logits.len() != examples * classes {
+            let (expected, found) = (examples * classes, logits.len());
+            return Err(EngineError::Logits { expected, found });
+        }
+        self.pack(parameters);
+        let (network, weights, isa) = (&self.network, &self.weights, self.isa);
+        let model = Model { isa, network, weights, parameters };
+        let (step, pixels) = (self.microbatch, self.microbatch * network.input);
+        let blocks = Mutex::new(images.chunks(pixels).zip(logits.chunks_mut(step * classes)));
+        self.pool.scope(|scope| {
+            for workspace in &mut self.workspaces {
+                let blocks = &blocks;
+                scope.spawn(move |_| {
+                    loop {
+                        let next = blocks.lock().ok().and_then(|mut blocks| blocks.next());
+                        let Some((images, logits)) = next else { break };
+                        workspace.forward(model, images.len() / network.input, images);
+                        for (sample, logits) in logits.chunks_mut(classes).enumerate() {
+                            logits.copy_from_slice(workspace.logits(network, sample));
+                        }
+                    }
+                });
+            }
+        });
+        Ok(())
+    }
+
+    /// `sum_j min(1, clip_norm / |g_j|) g_j` over the gradients of the examples' losses.
+    ///
+    /// Norms are f64. Those of layers with ghost norms are rounded up by as much as f32 may have
+    /// lost, so a clipped example moves the sum by at most `clip_norm` up to the rounding of the sum
+    /// itself, and one that is within the bound may be scaled by a last digit. An empty batch sums
+    /// to zero.
+    ///
+    /// # Errors
+    /// [`EngineError`] if a slice has the wrong length, a label is no class, or the clip norm is not
+    /// positive and finite.
+    pub fn clipped_sum(
+        &mut self,
+        parameters: &[f32],
+        batch: Batch<'_>,
+        clip_norm: f64,
+    ) -> Result<(ClippedSum, BatchMetrics), EngineError> {
+        if !(clip_norm > 0.0 && clip_norm.is_finite()) {
+            return Err(EngineError::Gradient(GradientError::ClipNorm { clip_norm }));
+        }
+        let (sum, metrics, tally) = self.sum(parameters, batch, Goal::Clipped(clip_norm))?;
+        let counts = ClipCounts {
+            examples: metrics.examples,
+            clipped: tally.clipped,
+            non_finite: tally.non_finite,
+        };
+        Ok((ClippedSum::from_clipping(sum, clip_norm, counts), metrics))
+    }
+
+    /// The plain sum of the gradients: no clipping, no privacy.
+    ///
+    /// # Errors
+    /// [`EngineError`] if a slice has the wrong length or a label is no class.
+    pub fn gradient_sum(
+        &mut self,
+        parameters: &[f32],
+        batch: Batch<'_>,
+    ) -> Result<(Vec<f32>, BatchMetrics), EngineError> {
+        let (sum, metrics, _) = self.sum(parameters, batch, Goal::Plain)?;
+        Ok((sum, metrics))
+    }
+
+    fn sum(
+        &mut self,
+        parameters: &[f32],
+        batch: Batch<'_>,
+        goal: Goal,
+    ) -> Result<(Vec<f32>, BatchMetrics, Tally), EngineError> {
+        let Batch { images, labels } = batch;
+        self.check(parameters, images, labels.len())?;
+        let classes = self.network.classes;
+        if let Some(&label) = labels.iter().find(|&&label| label as usize >= classes) {
+            return Err(EngineError::Label { label, classes });
+        }
+        self.pack(parameters);
+        let examples = labels.len();
+        let lanes = examples.div_ceil(self.microbatch).min(MOST_LANES);
+        while self.lanes.len() < lanes {
+            let sum = vec![0.0; self.network.packed];
+            self.lanes.push(Lane { sum, tally: Tally::default() });
+        }
+        let (network, weights, isa) = (&self.network, &self.weights, self.isa);
+        let model = Model { isa, network, weights, parameters };
+        let microbatch = self.microbatch;
+        let queue = Mutex::new(self.lanes[..lanes].iter_mut().enumerate());
+        self.pool.scope(|scope| {
+            for workspace in &mut self.workspaces {
+                let queue = &queue;
+                scope.spawn(move |_| {
+                    loop {
+                        let next = queue.lock().ok().and_then(|mut queue| queue.next());
+                        let Some((index, lane)) = next else { break };
+                        let (first, end) =
+                            (index * examples / lanes, (index + 1) * examples / lanes);
+                        lane.sum.fill(0.0);
+                        lane.tally = Tally::default();
+                        for at in (first..end).step_by(microbatch) {
+                            let to = end.min(at + microbatch);
+                            let images = &images[at * network.input..to * network.input];
+                            let labels = &labels[at..to];
+                            let sum = &mut lane.sum;
+                            lane.tally += workspace.add_gradients(model, images, labels, goal, sum);
+                        }
+                    }
+                });
+            }
+        });
+        let lanes = &self.lanes[..lanes];
+        let total = &mut self.total;
+        self.pool.install(|| {
+            total.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, total)| {
+                total.fill(0.0);
+                for lane in lanes {
+                    let part = &lane.sum[chunk * CHUNK..][..total.len()];
+                    total.iter_mut().zip(part).for_each(|(t, p)| *t += p);
+                }
+            });
+        });
+        let mut flat = vec![0.0; self.network.parameters];
+        self.network.unpack(total, &mut flat);
+        let mut tally = Tally::default();
+        lanes.iter().for_each(|lane| tally += lane.tally);
+        let metrics = BatchMetrics { examples, loss_sum: tally.loss, correct: tally.correct };
+        Ok((flat, metrics, tally))
+    }
+
+    /// Parameters in the order of the kernels, one layer per task.
+    fn pack(&mut self, parameters: &[f32]) {
+        let (isa, stages, weights) = (self.isa, &self.network.stages, &mut self.weights);
+        self.pool.install(|| {
+            weights.par_iter_mut().zip(stages).for_each(|(weights, stage)| {
+                if let Op::Convolution(convolution) = &stage.op {
+                    convolution.pack(isa, parameters, weights);
+                }
+            });
+        });
+    }
+
+    fn check(
+        &self,
+        parameters: &[f32],
+        images: &[f32],
+        examples: usize,
+    ) -> Result<(), EngineError> {
+        let (expected, found) = (self.network.parameters, parameters.len());
+        if expected != found {
+            return Err(EngineError::Gradient(GradientError::Dimension { expected, found }));
+        }
+        let (expected, found) = (examples * self.network.input, images.len());
+        if expected != found {
+            return Err(EngineError::Images { expected, found });
+        }
+        Ok(())
+    }
+}

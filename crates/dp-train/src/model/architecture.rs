@@ -1,0 +1,417 @@
+//! A sequential architecture: layers, the shapes between them, and where their parameters lie.
+
+use std::fmt;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+/// One layer. No layer lets one example see another: there is no batch normalisation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "layer", deny_unknown_fields)]
+pub enum Layer {
+    /// A square convolution (cross-correlation) with bias. Weight `[out, in, kernel, kernel]`.
+    Conv2d {
+        /// Channels that come in.
+        in_channels: usize,
+        /// Channels that go out.
+        out_channels: usize,
+        /// Height and width of the window.
+        kernel: usize,
+        /// Pixels between windows.
+        stride: usize,
+        /// Zeros around the image.
+        padding: usize,
+    },
+    /// `y = W x + b`. Weight `[out, in]`.
+    Linear {
+        /// Entries that come in.
+        in_features: usize,
+        /// Entries that go out.
+        out_features: usize,
+    },
+    /// `max(0, x)`.
+    Relu,
+    /// The hyperbolic tangent.
+    Tanh,
+    /// The largest entry of each window; of equal ones the first gets the gradient.
+    MaxPool2d {
+        /// Height and width of the window.
+        kernel: usize,
+        /// Pixels between windows.
+        stride: usize,
+    },
+    /// The mean of each window.
+    AvgPool2d {
+        /// Height and width of the window.
+        kernel: usize,
+        /// Pixels between windows.
+        stride: usize,
+    },
+    /// Mean 0 and variance 1 within each group of channels of one example, then a learned scale
+    /// and shift per channel; `1e-5` is added to the variance.
+    GroupNorm {
+        /// Groups that the channels are split into.
+        groups: usize,
+    },
+    /// An image read as a vector, channel by channel.
+    Flatten,
+}
+
+/// What flows between two layers, for one example.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shape {
+    /// Planes of pixels.
+    Image {
+        /// Planes.
+        channels: usize,
+        /// Rows of a plane.
+        height: usize,
+        /// Columns of a plane.
+        width: usize,
+    },
+    /// A plain vector.
+    Vector {
+        /// Entries.
+        features: usize,
+    },
+}
+
+impl Shape {
+    /// Numbers in it.
+    pub fn len(self) -> usize {
+        match self {
+            Shape::Image { channels, height, width } => channels * height * width,
+            Shape::Vector { features } => features,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// One tensor of parameters, row-major inside the flat vector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parameter {
+    /// PyTorch's name inside `nn.Sequential`: index of the layer, then `weight` or `bias`.
+    pub name: String,
+    /// PyTorch's shape.
+    pub shape: Vec<usize>,
+    /// Where it lies in the flat vector.
+    pub range: Range<usize>,
+    /// Inputs that one output of the layer sums over; `None` for normalisation.
+    pub fan_in: Option<usize>,
+}
+
+/// A sequence of layers whose shapes fit, with parameters in PyTorch's order and layout.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Architecture {
+    layers: Vec<Layer>,
+    /// `shapes[i]` enters layer `i`; the last is the output.
+    shapes: Vec<Shape>,
+    parameters: Vec<Parameter>,
+    /// Indices into `parameters` per layer.
+    of_layer: Vec<Range<usize>>,
+}
+
+impl Architecture {
+    /// Checks that every layer fits the one before it.
+    ///
+    /// # Errors
+    /// [`ArchitectureError`], which names the layer that does not fit.
+    pub fn new(input: Shape, layers: Vec<Layer>) -> Result<Self, ArchitectureError> {
+        if input.is_empty() {
+            return Err(ArchitectureError::Empty { layer: 0 });
+        }
+        let mut shapes = vec![input];
+        let mut parameters = Vec::new();
+        let mut of_layer = Vec::new();
+        let mut at = 0;
+        for (index, &layer) in layers.iter().enumerate() {
+            let shape = *shapes.last().unwrap_or(&input);
+            shapes.push(output_shape(index, layer, shape)?);
+            let first = parameters.len();
+            for (kind, shape, fan_in) in tensors(layer, shape) {
+                let len: usize = shape.iter().product();
+                let name = format!("{index}.{kind}");
+                parameters.push(Parameter { name, shape, range: at..at + len, fan_in });
+                at += len;
+            }
+            of_layer.push(first..parameters.len());
+        }
+        Ok(Self { layers, shapes, parameters, of_layer })
+    }
+
+    /// The ConvNet of the paper: six 3 x 3 convolutions with ReLU, 32, 64 and 128 channels, each
+    /// pair followed by 2 x 2 max pooling, then a linear layer. 307,498 parameters for 10 classes
+    /// of 3 x 32 x 32 images.
+    pub fn convnet() -> Self {
+        let mut layers = convolutions(Layer::Relu);
+        layers.push(Layer::Linear { in_features: 2048, out_features: 10 });
+        Self::new(CIFAR, layers).expect("a preset fits")
+    }
+
+    /// The ConvNet of the literature: the same convolutions with tanh, then linear layers of 128
+    /// (tanh) and 10. 550,570 parameters.
+    pub fn convnet_tanh() -> Self {
+        let mut layers = convolutions(Layer::Tanh);
+        layers.push(Layer::Linear { in_features: 2048, out_features: 128 });
+        layers.push(Layer::Tanh);
+        layers.push(Layer::Linear { in_features: 128, out_features: 10 });
+        Self::new(CIFAR, layers).expect("a preset fits")
+    }
+
+    /// The layers in order.
+    pub fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    /// What enters layer `i`; one more entry than layers, the last is the output.
+    pub fn shapes(&self) -> &[Shape] {
+        &self.shapes
+    }
+
+    /// All tensors of parameters, in the order of the flat vector.
+    pub fn parameters(&self) -> &[Parameter] {
+        &self.parameters
+    }
+
+    /// The tensors of one layer: weight, then bias; empty without parameters.
+    ///
+    /// # Panics
+    /// If there is no such layer.
+    pub fn parameters_of(&self, layer: usize) -> &[Parameter] {
+        &self.parameters[self.of_layer[layer].clone()]
+    }
+
+    /// Length of the flat vector of parameters.
+    pub fn parameter_count(&self) -> usize {
+        self.parameters.last().map_or(0, |last| last.range.end)
+    }
+}
+
+const CIFAR: Shape = Shape::Image { channels: 3, height: 32, width: 32 };
+
+fn convolutions(activation: Layer) -> Vec<Layer> {
+    let mut layers = Vec::new();
+    for (inner, outer) in [(3, 32), (32, 64), (64, 128)] {
+        for in_channels in [inner, outer] {
+            let (out_channels, kernel, stride, padding) = (outer, 3, 1, 1);
+            layers.push(Layer::Conv2d { in_channels, out_channels, kernel, stride, padding });
+            layers.push(activation);
+        }
+        layers.push(Layer::MaxPool2d { kernel: 2, stride: 2 });
+    }
+    layers.push(Layer::Flatten);
+    layers
+}
+
+/// Name, shape and fan-in of a layer's tensors.
+fn tensors(layer: Layer, input: Shape) -> Vec<(&'static str, Vec<usize>, Option<usize>)> {
+    match (layer, input) {
+        (Layer::Conv2d { in_channels, out_channels, kernel, .. }, _) => {
+            let fan_in = Some(in_channels * kernel * kernel);
+            let weight = vec![out_channels, in_channels, kernel, kernel];
+            vec![("weight", weight, fan_in), ("bias", vec![out_channels], fan_in)]
+        }
+        (Layer::Linear { in_features, out_features }, _) => {
+            let fan_in = Some(in_features);
+            let weight = vec![out_features, in_features];
+            vec![("weight", weight, fan_in), ("bias", vec![out_features], fan_in)]
+        }
+        (Layer::GroupNorm { .. }, Shape::Image { channels, .. }) => {
+            vec![("weight", vec![channels], None), ("bias", vec![channels], None)]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn output_shape(layer: usize, kind: Layer, input: Shape) -> Result<Shape, ArchitectureError> {
+    use ArchitectureError as Error;
+    let image = || match input {
+        Shape::Image { channels, height, width } => Ok((channels, height, width)),
+        Shape::Vector { .. } => Err(Error::NeedsImage { layer }),
+    };
+    let windows = |size: usize, kernel: usize, stride: usize, padding: usize| {
+        if kernel == 0 || stride == 0 {
+            Err(Error::Empty { layer })
+        } else if size + 2 * padding < kernel {
+            Err(Error::KernelTooLarge { layer, kernel, size: size + 2 * padding })
+        } else {
+            Ok((size + 2 * padding - kernel) / stride + 1)
+        }
+    };
+    match kind {
+        Layer::Conv2d { in_channels, out_channels, kernel, stride, padding } => {
+            let (found, height, width) = image()?;
+            if in_channels != found {
+                return Err(Error::Channels { layer, expected: in_channels, found });
+            }
+            if out_channels == 0 {
+                return Err(Error::Empty { layer });
+            }
+            let height = windows(height, kernel, stride, padding)?;
+            let width = windows(width, kernel, stride, padding)?;
+            Ok(Shape::Image { channels: out_channels, height, width })
+        }
+        Layer::Linear { in_features, out_features } => match input {
+            Shape::Image { .. } => Err(Error::NeedsVector { layer }),
+            Shape::Vector { features } if features != in_features => {
+                Err(Error::Features { layer, expected: in_features, found: features })
+            }
+            Shape::Vector { .. } if out_features == 0 => Err(Error::Empty { layer }),
+            Shape::Vector { .. } => Ok(Shape::Vector { features: out_features }),
+        },
+        Layer::MaxPool2d { kernel, stride } | Layer::AvgPool2d { kernel, stride } => {
+            let (channels, height, width) = image()?;
+            let height = windows(height, kernel, stride, 0)?;
+            let width = windows(width, kernel, stride, 0)?;
+            Ok(Shape::Image { channels, height, width })
+        }
+        Layer::GroupNorm { groups } => {
+            let (channels, ..) = image()?;
+            if groups == 0 || channels % groups != 0 {
+                return Err(Error::Groups { layer, groups, channels });
+            }
+            Ok(input)
+        }
+        Layer::Flatten => Ok(Shape::Vector { features: input.len() }),
+        Layer::Relu | Layer::Tanh => Ok(input),
+    }
+}
+
+/// Why layers do not make an architecture. Layers are counted from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArchitectureError {
+    /// A convolution is for another number of channels.
+    Channels {
+        /// The layer.
+        layer: usize,
+        /// Channels that it takes.
+        expected: usize,
+        /// Channels that reach it.
+        found: usize,
+    },
+    /// A linear layer is for another number of features.
+    Features {
+        /// The layer.
+        layer: usize,
+        /// Features that it takes.
+        expected: usize,
+        /// Features that reach it.
+        found: usize,
+    },
+    /// The layer takes images, but a vector reaches it.
+    NeedsImage {
+        /// The layer.
+        layer: usize,
+    },
+    /// The layer takes vectors, but an image reaches it.
+    NeedsVector {
+        /// The layer.
+        layer: usize,
+    },
+    /// The window is larger than the padded image.
+    KernelTooLarge {
+        /// The layer.
+        layer: usize,
+        /// Side of the window.
+        kernel: usize,
+        /// Side of the padded image.
+        size: usize,
+    },
+    /// The channels do not split into the groups.
+    Groups {
+        /// The layer.
+        layer: usize,
+        /// Groups asked for.
+        groups: usize,
+        /// Channels there are.
+        channels: usize,
+    },
+    /// A size is zero.
+    Empty {
+        /// The layer.
+        layer: usize,
+    },
+}
+
+impl fmt::Display for ArchitectureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Channels { layer, expected, found } => {
+                write!(f, "layer {layer} takes {expected} channels, but {found} reach it")
+            }
+            Self::Features { layer, expected, found } => {
+                write!(f, "layer {layer} takes {expected} features, but {found} reach it")
+            }
+            Self::NeedsImage { layer } => {
+                write!(f, "layer {layer} takes an image, but a vector reaches it")
+            }
+            Self::NeedsVector { layer } => {
+                write!(f, "layer {layer} takes a vector, but an image reaches it: flatten first")
+            }
+            Self::KernelTooLarge { layer, kernel, size } => write!(
+                f,
+                "the window of layer {layer} has side {kernel}, but the padded image only {size}"
+            ),
+            Self::Groups { layer, groups, channels } => {
+                write!(f, "layer {layer} cannot split {channels} channels into {groups} groups")
+            }
+            Self::Empty { layer } => write!(f, "layer {layer} has a size of zero"),
+        }
+    }
+}
+
+impl std::error::Error for ArchitectureError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_presets_have_the_known_numbers_of_parameters() {
+        assert_eq!(Architecture::convnet().parameter_count(), 307_498);
+        assert_eq!(Architecture::convnet_tanh().parameter_count(), 550_570);
+        let convnet = Architecture::convnet();
+        let names: Vec<_> = convnet.parameters().iter().map(|p| p.name.as_str()).collect();
+        assert_eq!(names[..4], ["0.weight", "0.bias", "2.weight", "2.bias"]);
+        assert_eq!(convnet.parameters()[0].shape, [32, 3, 3, 3]);
+        assert_eq!(convnet.shapes().last(), Some(&Shape::Vector { features: 10 }));
+    }
+
+    #[test]
+    fn layers_that_do_not_fit_are_named() {
+        let conv = |in_channels, kernel, stride| Layer::Conv2d {
+            in_channels,
+            out_channels: 4,
+            kernel,
+            stride,
+            padding: 0,
+        };
+        let error = |layers| Architecture::new(CIFAR, layers).unwrap_err();
+        use ArchitectureError as Error;
+        assert_eq!(
+            error(vec![Layer::Relu, conv(4, 3, 1)]),
+            Error::Channels { layer: 1, expected: 4, found: 3 }
+        );
+        assert_eq!(
+            error(vec![conv(3, 33, 1)]),
+            Error::KernelTooLarge { layer: 0, kernel: 33, size: 32 }
+        );
+        assert_eq!(error(vec![conv(3, 3, 0)]), Error::Empty { layer: 0 });
+        assert_eq!(error(vec![Layer::Flatten, conv(3, 3, 1)]), Error::NeedsImage { layer: 1 });
+        let linear = Layer::Linear { in_features: 5, out_features: 2 };
+        assert_eq!(error(vec![linear]), Error::NeedsVector { layer: 0 });
+        assert_eq!(
+            error(vec![Layer::Flatten, linear]),
+            Error::Features { layer: 1, expected: 5, found: 3072 }
+        );
+        assert_eq!(
+            error(vec![Layer::GroupNorm { groups: 2 }]),
+            Error::Groups { layer: 0, groups: 2, channels: 3 }
+        );
+    }
+}
