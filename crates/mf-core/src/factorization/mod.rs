@@ -155,7 +155,7 @@ impl Factorization {
     /// `sens_{k,b}(C)`; see [`sensitivity::of`].
     ///
     /// # Errors
-    /// [`Error::SizeMismatch`](crate::Error::SizeMismatch) if the participation is for other steps.
+    /// [`Error::SizeMismatch`] if the participation is for other steps.
     pub fn sensitivity(&self, participation: &Participation) -> Result<Sensitivity> {
         sensitivity::of(&self.strategy, participation)
     }
