@@ -16,7 +16,7 @@ use crate::output::{self, BadArgument};
 pub(crate) enum Data {
     /// Download a data set, convert it if need be, and check it; nothing is done twice
     Fetch(Fetch),
-    /// Check the files of a data set against their published MD5 sums
+    /// Check the files of a data set against their known MD5 sums
     Verify(Which),
     /// Print sizes, class counts, and mean and standard deviation of every channel
     Describe(Describe),
@@ -102,7 +102,9 @@ fn fetch(Fetch { which, archive }: &Fetch) -> anyhow::Result<()> {
         return Err(BadArgument("--archive is only for cifar10".into()).into());
     }
     let outcome = match name {
-        Name::Textures => return output::print("textures is part of the program: nothing to fetch"),
+        Name::Textures => {
+            return output::print("textures is part of the program: nothing to fetch");
+        }
         Name::Cifar10 => fetch::cifar10::fetch(dir, archive.as_deref())?,
         Name::FashionMnist => fetch::fashion_mnist::fetch(dir)?,
     };
@@ -119,7 +121,7 @@ fn verify(Which { name, dir }: &Which) -> anyhow::Result<()> {
     let files = name.verify(dir)?;
     let mut text = String::new();
     for file in &files {
-        text += &format!("{}  as published\n", file.display());
+        text += &format!("{}  MD5 is right\n", file.display());
     }
     if files.is_empty() {
         text = format!("{} as on every machine\n", name.as_str());

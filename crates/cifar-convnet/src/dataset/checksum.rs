@@ -1,4 +1,4 @@
-//! MD5 sums of files that were published with theirs. They find damage, not malice.
+//! MD5 sums of files that are known. They find damage, not malice.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,13 +8,13 @@ use anyhow::{Context, bail};
 use md5::{Digest, Md5};
 
 /// A file and the MD5 it must have.
-pub(crate) struct Published {
+pub(crate) struct KnownFile {
     pub(crate) file: &'static str,
     pub(crate) md5: &'static str,
 }
 
-impl Published {
-    /// Checks the content against the published sum.
+impl KnownFile {
+    /// Checks the content against the known sum.
     ///
     /// # Errors
     /// If it differs; the message gives both sums. `from` says where the content came from.
@@ -22,7 +22,7 @@ impl Published {
         let found = hex(Md5::new().chain_update(content));
         let Self { file, md5 } = self;
         if found != *md5 {
-            bail!("{from}: {file} has MD5 {found}, published is {md5}");
+            bail!("{from}: {file} has MD5 {found}, it must be {md5}");
         }
         Ok(())
     }
@@ -55,10 +55,10 @@ mod tests {
 
     #[test]
     fn sums_are_those_of_rfc_1321() {
-        let published = Published { file: "abc", md5: "900150983cd24fb0d6963f7d28e17f72" };
-        published.check(b"abc", "here").unwrap();
-        let message = published.check(b"abd", "here").unwrap_err().to_string();
-        assert!(message.contains("here") && message.contains(published.md5), "{message}");
+        let known = KnownFile { file: "abc", md5: "900150983cd24fb0d6963f7d28e17f72" };
+        known.check(b"abc", "here").unwrap();
+        let message = known.check(b"abd", "here").unwrap_err().to_string();
+        assert!(message.contains("here") && message.contains(known.md5), "{message}");
         let file = tempfile::NamedTempFile::new().unwrap();
         assert_eq!(of_file(file.path()).unwrap(), "d41d8cd98f00b204e9800998ecf8427e");
     }

@@ -123,6 +123,9 @@ mod tests {
         assert_eq!(description.train.mean, [0.5, 0.2]);
         assert_eq!(description.train.standard_deviation, [0.5, 0.0]);
         let text = description.to_text();
-        assert!(text.contains("mean 0.50000 0.20000  standard deviation 0.50000 0.00000"), "{text}");
+        assert!(
+            text.contains("mean 0.50000 0.20000  standard deviation 0.50000 0.00000"),
+            "{text}"
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 
-use super::checksum::Published;
+use super::checksum::KnownFile;
 use super::idx::{self, Idx};
 use super::{Dataset, Name, Shape, Split};
 
@@ -14,12 +14,13 @@ pub(super) const FOLDER: &str = "fashion-mnist";
 /// Where Debian's package puts the files.
 pub(super) const INSTALLED: &str = "/usr/share/datasets/fashion-mnist";
 
-/// The four files; the sums are of the uncompressed content, as packers compress differently.
-pub(super) const FILES: [Published; 4] = [
-    Published { file: "train-images-idx3-ubyte", md5: "f4a8712d7a061bf5bd6d2ca38dc4d50a" },
-    Published { file: "train-labels-idx1-ubyte", md5: "9018921c3c673c538a1fc5bad174d6f9" },
-    Published { file: "t10k-images-idx3-ubyte", md5: "8181f5470baa50b63fa0f6fddb340f0a" },
-    Published { file: "t10k-labels-idx1-ubyte", md5: "15d484375f8d13e6eb1aabb0c3f46965" },
+/// The four files. The sums are of the uncompressed content, as packers compress differently, and were
+/// taken from Debian's package 0.0~git20200523.55506a9-1.
+pub(super) const FILES: [KnownFile; 4] = [
+    KnownFile { file: "train-images-idx3-ubyte", md5: "f4a8712d7a061bf5bd6d2ca38dc4d50a" },
+    KnownFile { file: "train-labels-idx1-ubyte", md5: "9018921c3c673c538a1fc5bad174d6f9" },
+    KnownFile { file: "t10k-images-idx3-ubyte", md5: "8181f5470baa50b63fa0f6fddb340f0a" },
+    KnownFile { file: "t10k-labels-idx1-ubyte", md5: "15d484375f8d13e6eb1aabb0c3f46965" },
 ];
 
 const CLASSES: [&str; 10] = [
@@ -53,21 +54,21 @@ pub(super) fn verify(datasets: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 pub(super) fn verify_folder(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let check = |published: &Published| {
-        let (path, content) = read(folder, published)?;
-        published.check(&content, &path.display().to_string())?;
+    let check = |known: &KnownFile| {
+        let (path, content) = read(folder, known)?;
+        known.check(&content, &path.display().to_string())?;
         Ok(path)
     };
     FILES.iter().map(check).collect()
 }
 
 fn load_folder(folder: &Path) -> anyhow::Result<Dataset> {
-    let grid = |published: &Published, dimensions: u8| {
-        let (path, content) = read(folder, published)?;
+    let grid = |known: &KnownFile, dimensions: u8| {
+        let (path, content) = read(folder, known)?;
         let grid = Idx::parse(&content, dimensions);
         grid.with_context(|| remedy(&path))
     };
-    let split = |images: &Published, labels: &Published| {
+    let split = |images: &KnownFile, labels: &KnownFile| {
         let (images, numbers) = (grid(images, 3)?, grid(labels, 1)?);
         let [count, height, width] = images.sizes[..] else { unreachable!("three dimensions") };
         let folder = folder.display();
@@ -106,9 +107,9 @@ fn locate(datasets: &Path) -> PathBuf {
 }
 
 /// The uncompressed content of a file that may or may not be compressed, and its path.
-fn read(folder: &Path, published: &Published) -> anyhow::Result<(PathBuf, Vec<u8>)> {
-    let compressed = folder.join(format!("{}.gz", published.file));
-    let plain = folder.join(published.file);
+fn read(folder: &Path, known: &KnownFile) -> anyhow::Result<(PathBuf, Vec<u8>)> {
+    let compressed = folder.join(format!("{}.gz", known.file));
+    let plain = folder.join(known.file);
     let path = if !compressed.exists() && plain.exists() { plain } else { compressed };
     let content = idx::read_file(&path).with_context(|| remedy(&path))?;
     Ok((path, content))

