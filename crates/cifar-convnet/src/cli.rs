@@ -34,6 +34,9 @@ pub(crate) enum Command {
     Verify(Verify),
     /// Attack the noise of a config's plan, and bound its epsilon from below
     Audit(Audit),
+    /// Fetch, check, describe and show the data sets
+    #[command(subcommand)]
+    Data(crate::data::Data),
     /// Print the reference page of the configs
     ConfigReference,
     /// Print a completion script for a shell

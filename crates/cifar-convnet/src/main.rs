@@ -12,6 +12,10 @@ mod plan;
 
 mod audit;
 
+mod dataset;
+
+mod data;
+
 mod paper;
 
 mod reproduce;
@@ -42,6 +46,7 @@ fn main() -> ExitCode {
         Command::Compare(arguments) => plan::compare(&arguments),
         Command::Verify(arguments) => audit::verify(&arguments),
         Command::Audit(arguments) => audit::audit(&arguments),
+        Command::Data(command) => data::run(&command),
         Command::ConfigReference => output::print(&config::page::reference()),
         Command::Completions { shell } => cli::print_completions(shell),
     };

@@ -1,0 +1,277 @@
+//! Labelled pictures: held as bytes, decoded to `f32` one batch at a time.
+
+pub(crate) mod textures;
+
+mod scene;
+
+pub(crate) mod cifar10;
+
+pub(crate) mod fashion_mnist;
+
+mod idx;
+
+pub(crate) mod checksum;
+
+pub(crate) mod fetch;
+
+pub(crate) mod description;
+
+pub(crate) mod sheet;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+use clap::ValueEnum;
+use dp_train::batches::Batches;
+use dp_train::seeds::RunSeed;
+use md5::{Digest, Md5};
+
+use crate::output::BadArgument;
+
+/// The data sets that are known by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Name {
+    /// Ten classes of drawings, made by the program itself: nothing to download
+    Textures,
+    /// Ten classes of photographs, 32 x 32 in colour
+    Cifar10,
+    /// Ten classes of clothes, 28 x 28 in grey
+    FashionMnist,
+}
+
+impl Name {
+    /// The name as it is written in a config and on the command line.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Name::Textures => "textures",
+            Name::Cifar10 => "cifar10",
+            Name::FashionMnist => "fashion-mnist",
+        }
+    }
+
+    /// The data set of that name.
+    ///
+    /// # Errors
+    /// A [`BadArgument`] that lists the names there are.
+    #[allow(dead_code, reason = "for the configs of `bandroot train`")]
+    pub(crate) fn parse(name: &str) -> Result<Self, BadArgument> {
+        let all = Name::value_variants();
+        all.iter().copied().find(|known| known.as_str() == name).ok_or_else(|| {
+            let names: Vec<&str> = all.iter().map(|known| known.as_str()).collect();
+            BadArgument(format!("there is no data set {name:?}; there are {}", names.join(", ")))
+        })
+    }
+
+    /// Reads the data set from `folder`, or draws it. A second for CIFAR-10, less for the others.
+    ///
+    /// # Errors
+    /// If a file is missing or is not what it should be; the message names it and says what to do.
+    pub(crate) fn load(self, folder: &Path) -> anyhow::Result<Dataset> {
+        match self {
+            Name::Textures => Ok(textures::Textures::default().draw()),
+            Name::Cifar10 => cifar10::load(folder),
+            Name::FashionMnist => fashion_mnist::load(folder),
+        }
+    }
+
+    /// Checks the files in `folder` against their known sums and gives their paths; the embedded
+    /// data set has none, and is drawn and compared.
+    ///
+    /// # Errors
+    /// The first thing that is missing or different.
+    pub(crate) fn verify(self, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+        match self {
+            Name::Textures => {
+                let data = textures::Textures::default().draw();
+                let found = [data.train.md5(), data.test.md5()];
+                let expected = textures::DEFAULT_MD5;
+                ensure!(found == expected, "textures has MD5 {found:?}, not {expected:?}");
+                Ok(vec![])
+            }
+            Name::Cifar10 => cifar10::verify(folder),
+            Name::FashionMnist => fashion_mnist::verify(folder),
+        }
+    }
+}
+
+/// What a picture looks like in memory: `channels` planes of `height` rows of `width` bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) channels: usize,
+    pub(crate) height: usize,
+    pub(crate) width: usize,
+}
+
+impl Shape {
+    /// Numbers in one picture.
+    pub(crate) fn len(self) -> usize {
+        self.channels * self.height * self.width
+    }
+}
+
+/// Pictures to learn from and pictures to be judged by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Dataset {
+    pub(crate) name: Name,
+    pub(crate) shape: Shape,
+    /// The names of the labels 0, 1, ...
+    pub(crate) classes: &'static [&'static str],
+    pub(crate) train: Split,
+    pub(crate) test: Split,
+}
+
+impl Dataset {
+    /// The data set to tune on: `share` of the training examples are held out and take the place of
+    /// the test examples, which are dropped, so that no choice can depend on them.
+    ///
+    /// Which examples are held out follows from their number and the share only: the same in every
+    /// run. Copies the training examples once.
+    ///
+    /// # Errors
+    /// A [`BadArgument`] unless both parts get at least one example.
+    #[allow(dead_code, reason = "for `bandroot train`")]
+    pub(crate) fn for_tuning(self, share: f64) -> anyhow::Result<Self> {
+        let (train, validation) = self.train.hold_out(share)?;
+        Ok(Self { train, test: validation, ..self })
+    }
+}
+
+/// `N` pictures (NCHW, contiguous) and their labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Split {
+    images: Vec<u8>,
+    labels: Vec<u8>,
+    image_len: usize,
+}
+
+/// The seed from which validation examples are drawn; changing it changes every tuning result.
+const VALIDATION_SEED: RunSeed = RunSeed(20);
+
+impl Split {
+    /// # Panics
+    /// If the lengths do not agree.
+    pub(crate) fn new(images: Vec<u8>, labels: Vec<u8>, shape: Shape) -> Self {
+        assert_eq!(images.len(), labels.len() * shape.len(), "one label per picture");
+        Self { images, labels, image_len: shape.len() }
+    }
+
+    /// The number of examples.
+    pub(crate) fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// All labels.
+    pub(crate) fn labels(&self) -> &[u8] {
+        &self.labels
+    }
+
+    /// The bytes of one picture.
+    ///
+    /// # Panics
+    /// If there is no such example.
+    pub(crate) fn image(&self, index: usize) -> &[u8] {
+        &self.images[index * self.image_len..][..self.image_len]
+    }
+
+    /// Writes the pictures of `indices` one after the other to `out`, each byte `p` as `p / 127.5 - 1`,
+    /// rounded once: 0 is exactly -1, and 255 exactly 1. About 1 ns per number.
+    ///
+    /// # Panics
+    /// If an index is out of range or `out` has not exactly the length of these pictures.
+    #[allow(dead_code, reason = "for `bandroot train`")]
+    pub(crate) fn decode(&self, indices: &[u32], out: &mut [f32]) {
+        assert_eq!(out.len(), indices.len() * self.image_len, "room for every picture");
+        for (&index, out) in indices.iter().zip(out.chunks_exact_mut(self.image_len)) {
+            for (number, &byte) in out.iter_mut().zip(self.image(index as usize)) {
+                *number = f32::from(2 * i16::from(byte) - 255) / 255.0;
+            }
+        }
+    }
+
+    /// The MD5 of all pictures followed by all labels: says whether two machines hold the same data.
+    pub(crate) fn md5(&self) -> String {
+        checksum::hex(Md5::new().chain_update(&self.images).chain_update(&self.labels))
+    }
+
+    fn hold_out(&self, share: f64) -> anyhow::Result<(Split, Split)> {
+        let count = (share * self.len() as f64).round();
+        if !(count >= 1.0 && count < self.len() as f64) {
+            let all = self.len();
+            return Err(BadArgument(format!(
+                "the validation share must leave both parts of {all} examples some, but it is {share}"
+            ))
+            .into());
+        }
+        let all = u32::try_from(self.len()).context("too many examples")?;
+        // The first batch of a random order is a random subset.
+        let order = Batches::new(all, count as usize, VALIDATION_SEED)?;
+        let mut held = vec![false; self.len()];
+        order.batch(0).iter().for_each(|&index| held[index as usize] = true);
+        Ok((self.subset(|index| !held[index]), self.subset(|index| held[index])))
+    }
+
+    /// The examples that are wanted, in their order.
+    fn subset(&self, wanted: impl Fn(usize) -> bool) -> Split {
+        let mut subset = Split { images: vec![], labels: vec![], image_len: self.image_len };
+        for index in (0..self.len()).filter(|&index| wanted(index)) {
+            subset.images.extend_from_slice(self.image(index));
+            subset.labels.push(self.labels[index]);
+        }
+        subset
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Example `i` is one picture of two bytes, `i` and `255 - i`, with label `i % 10`.
+    fn numbered(len: u8) -> Split {
+        let images = (0..len).flat_map(|i| [i, 255 - i]).collect();
+        let labels = (0..len).map(|i| i % 10).collect();
+        Split::new(images, labels, Shape { channels: 1, height: 1, width: 2 })
+    }
+
+    #[test]
+    fn decoding_rounds_once_and_follows_the_indices() {
+        let split = numbered(255);
+        let indices: Vec<u32> = (0..255).rev().collect();
+        let mut out = vec![f32::NAN; 510];
+        split.decode(&indices, &mut out);
+        for (&index, pair) in indices.iter().zip(out.chunks_exact(2)) {
+            // In f64 the error is far below half a unit of f32, and no value is near a tie.
+            let exact = |byte: u32| (f64::from(byte) / 127.5 - 1.0) as f32;
+            assert_eq!(pair, [exact(index), exact(255 - index)]);
+        }
+        assert_eq!((out[508], out[509]), (-1.0, 1.0));
+    }
+
+    #[test]
+    fn held_out_examples_are_a_fixed_random_fifth_and_nothing_is_lost() {
+        let split = numbered(200);
+        let (train, held) = split.hold_out(0.2).unwrap();
+        assert_eq!((train.len(), held.len()), (160, 40));
+        let first = |split: &Split| (0..split.len()).map(|i| split.image(i)[0]).collect::<Vec<_>>();
+        let mut all = [first(&train), first(&held)].concat();
+        assert_ne!(first(&held), (0..40).collect::<Vec<_>>());
+        all.sort_unstable();
+        assert_eq!(all, (0..200).collect::<Vec<_>>());
+        for part in [&train, &held] {
+            assert!((0..part.len()).all(|i| part.labels()[i] == part.image(i)[0] % 10));
+        }
+        assert_eq!(split.hold_out(0.2).unwrap(), (train, held));
+        for share in [0.0, 1.0, -0.1, f64::NAN, f64::INFINITY] {
+            assert!(split.hold_out(share).is_err(), "{share}");
+        }
+    }
+
+    #[test]
+    fn every_name_is_known_and_another_is_refused_with_the_list() {
+        for &name in Name::value_variants() {
+            assert_eq!(Name::parse(name.as_str()).unwrap(), name);
+            assert_eq!(name.to_possible_value().unwrap().get_name(), name.as_str());
+        }
+        let message = Name::parse("mnist").unwrap_err().to_string();
+        assert!(message.contains("fashion-mnist") && message.contains("textures"), "{message}");
+    }
+}
