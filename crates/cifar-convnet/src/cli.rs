@@ -26,6 +26,8 @@ pub(crate) enum Command {
     Reproduce(Reproduce),
     /// Find the noise multiplier for (epsilon, delta), or epsilon for a noise multiplier
     Calibrate(Calibrate),
+    /// Train privately, and leave a run folder that explains and proves itself
+    Train(Train),
     /// Show what a config promises, before any data is read
     Plan(Plan),
     /// Compare all factorizations for the same privacy
@@ -140,6 +142,33 @@ pub(crate) struct Calibrate {
     /// The probability with which epsilon may be exceeded
     #[arg(long)]
     pub(crate) delta: f64,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Train {
+    /// The config file (TOML)
+    #[arg(required_unless_present = "resume", conflicts_with = "resume")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Override a key of the config: section.key=value
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "resume")]
+    pub(crate) set: Vec<String>,
+
+    /// Folder of the new run [default: runs/, the config's name and the time]
+    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Continue the run in this folder from its last checkpoint, bit by bit
+    #[arg(long, value_name = "RUN_DIR")]
+    pub(crate) resume: Option<PathBuf>,
+
+    /// Options of the aof solver
+    #[command(flatten)]
+    pub(crate) aof: AofCache,
 
     /// Print one JSON object instead of text
     #[arg(long)]

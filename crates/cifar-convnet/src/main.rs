@@ -10,6 +10,12 @@ mod factorize;
 
 mod plan;
 
+mod train;
+
+mod evaluation;
+
+mod run_folder;
+
 mod audit;
 
 mod dataset;
@@ -42,6 +48,7 @@ fn main() -> ExitCode {
         Command::Reproduce(Reproduce::Errors(arguments)) => reproduce::errors::run(&arguments),
         Command::Reproduce(Reproduce::Runtimes(arguments)) => reproduce::runtimes::run(&arguments),
         Command::Calibrate(arguments) => calibrate::run(&arguments),
+        Command::Train(arguments) => train::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Compare(arguments) => plan::compare(&arguments),
         Command::Verify(arguments) => audit::verify(&arguments),

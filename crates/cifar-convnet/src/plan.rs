@@ -21,8 +21,16 @@ pub(crate) fn run(arguments: &Plan) -> anyhow::Result<()> {
 
 /// The plan of a config file; the optimum of aof comes from the cache if it is there.
 pub(crate) fn from_file(file: &ConfigFile, cache: &AofCache) -> anyhow::Result<DpPlan> {
-    let config = config::file::read(&file.config, &file.set)?;
-    let request = request(&config, file)?;
+    from_config(&config::file::read(&file.config, &file.set)?, file, cache)
+}
+
+/// The plan of a config that was read.
+pub(crate) fn from_config(
+    config: &Config,
+    file: &ConfigFile,
+    cache: &AofCache,
+) -> anyhow::Result<DpPlan> {
+    let request = request(config, file)?;
     let bad = |error: PlanError| bad_config(file, &error);
     let Method::Aof { bands, .. } = request.method else {
         return Ok(DpPlan::new(request).map_err(bad)?);

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     const WHOLE: &str = "
-        [data]\nexamples = 1000\n[model]\nparameters = 10\n
+        [data]\nname = 'textures'\n[model]\nname = 'convnet'\n
         [privacy]\nepsilon = 4.0\ndelta = 1e-5\nclip_norm = 1.0\n
         [noise]\nmethod = 'bsr'\n[optimizer]\nlearning_rate = 0.5\n
         [training]\nepochs = 2\nbatch_size = 100\n";

@@ -1,9 +1,13 @@
 //! Configs: one TOML file per experiment, checked before anything happens.
 
 use std::fmt;
+use std::path::PathBuf;
 
+use dp_train::model::Architecture;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::dataset;
 
 pub(crate) mod file;
 
@@ -33,16 +37,53 @@ pub(crate) struct Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Data {
-    /// Number of training examples.
-    pub(crate) examples: usize,
+    /// Which data set.
+    pub(crate) name: dataset::Name,
+    /// The folder with the files of the data sets.
+    #[serde(default = "default_folder")]
+    pub(crate) folder: PathBuf,
+    /// Training examples to draw, for textures; 10000 if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) examples: Option<usize>,
+    /// Test examples to draw, for textures; 2000 if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) test_examples: Option<usize>,
+    /// Share of the training examples that is held out and takes the place of the test examples, for
+    /// tuning.
+    #[serde(default)]
+    pub(crate) validation: f64,
+}
+
+fn default_folder() -> PathBuf {
+    PathBuf::from("datasets")
 }
 
 /// What is trained.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Model {
-    /// Number of parameters.
-    pub(crate) parameters: usize,
+    /// Which model.
+    pub(crate) name: ModelName,
+}
+
+/// A model by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ModelName {
+    /// The ConvNet of the paper: six 3 x 3 convolutions with ReLU and a linear layer.
+    Convnet,
+    /// The same convolutions with tanh, and linear layers of 128 and 10.
+    ConvnetTanh,
+}
+
+impl Model {
+    /// The layers of the model.
+    pub(crate) fn architecture(&self) -> Architecture {
+        match self.name {
+            ModelName::Convnet => Architecture::convnet(),
+            ModelName::ConvnetTanh => Architecture::convnet_tanh(),
+        }
+    }
 }
 
 /// What is guaranteed.
@@ -58,6 +99,10 @@ pub(crate) struct Privacy {
     pub(crate) neighbouring: Neighbouring,
     /// The gradient of every example is scaled down to at most this norm.
     pub(crate) clip_norm: f64,
+    /// Draws the noise from this seed instead of a secret key: the run is then reproducible and not
+    /// private.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) noise_seed: Option<u64>,
 }
 
 /// Which data sets count as neighbours.
@@ -145,4 +190,10 @@ pub(crate) struct Training {
     pub(crate) epochs: usize,
     /// Examples in a batch. What is left over at the end of the data is never used.
     pub(crate) batch_size: usize,
+    /// Seed of the initial parameters and of the order of the examples.
+    #[serde(default)]
+    pub(crate) seed: u64,
+    /// Steps between checkpoints, besides the one at the end of every epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) checkpoint_steps: Option<usize>,
 }

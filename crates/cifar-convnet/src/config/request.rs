@@ -3,16 +3,24 @@
 use std::fmt;
 
 use dp_train::calibration;
+use dp_train::model::{Architecture, Shape};
 use dp_train::plan::{PlanRequest, StrategyFor};
 use mf_core::Sgd;
 
-use super::{Config, Method, Neighbouring};
+use super::{Config, Data, Method, Neighbouring};
+use crate::dataset::textures::Textures;
+use crate::dataset::{Dataset, Name};
+use crate::output::BadArgument;
 
 /// A number of the config that leaves nothing to plan.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RequestError {
     /// No batch can be filled.
     BatchSize { batch_size: usize, examples: usize },
+    /// A number of examples for a data set that has its own.
+    Examples { name: &'static str },
+    /// A share of examples that leaves nothing to train on or to validate with.
+    Validation { share: f64 },
     /// Nothing is to be trained.
     NoEpochs,
     /// More bands than steps in an epoch, for a method whose columns must not overlap.
@@ -28,8 +36,16 @@ impl fmt::Display for RequestError {
         match self {
             RequestError::BatchSize { batch_size, examples } => write!(
                 f,
-                "training.batch_size must be between 1 and data.examples = {examples}, \
+                "training.batch_size must be between 1 and the {examples} training examples, \
                  but it is {batch_size}"
+            ),
+            RequestError::Examples { name } => write!(
+                f,
+                "data.examples and data.test_examples are for textures; {name} has its own number"
+            ),
+            RequestError::Validation { share } => write!(
+                f,
+                "data.validation must be 0 or leave both parts some examples, but it is {share}"
             ),
             RequestError::NoEpochs => write!(f, "training.epochs must be at least 1"),
             RequestError::AofBands { bands, separation } => write!(
@@ -46,11 +62,78 @@ impl fmt::Display for RequestError {
     }
 }
 
+impl Data {
+    /// How many examples there will be to train on, without reading them.
+    pub(crate) fn training_examples(&self) -> Result<usize, RequestError> {
+        let drawn = self.examples.is_some() || self.test_examples.is_some();
+        let all = match self.name {
+            Name::Textures => self.textures().train,
+            name if drawn => return Err(RequestError::Examples { name: name.as_str() }),
+            Name::Cifar10 => 50_000,
+            Name::FashionMnist => 60_000,
+        };
+        if self.validation == 0.0 {
+            return Ok(all);
+        }
+        let held_out = (self.validation * all as f64).round();
+        if !(held_out >= 1.0 && held_out < all as f64) {
+            return Err(RequestError::Validation { share: self.validation });
+        }
+        Ok(all - held_out as usize)
+    }
+
+    fn textures(&self) -> Textures {
+        let default = Textures::default();
+        Textures {
+            train: self.examples.unwrap_or(default.train),
+            test: self.test_examples.unwrap_or(default.test),
+            ..default
+        }
+    }
+
+    /// Reads or draws the data set, as many examples as [`training_examples`](Self::training_examples)
+    /// says.
+    pub(crate) fn load(&self) -> anyhow::Result<Dataset> {
+        let data = match self.name {
+            Name::Textures => self.textures().draw(),
+            name => name.load(&self.folder)?,
+        };
+        if self.validation == 0.0 { Ok(data) } else { data.for_tuning(self.validation) }
+    }
+}
+
 impl Config {
+    /// Whether the model takes the pictures of the data set and tells its classes apart.
+    pub(crate) fn check_shape(
+        &self,
+        data: &Dataset,
+        architecture: &Architecture,
+    ) -> Result<(), BadArgument> {
+        let shape = data.shape;
+        let found = Shape::Image {
+            channels: shape.channels,
+            height: shape.height,
+            width: shape.width,
+        };
+        let shapes = architecture.shapes();
+        let classes = Shape::Vector { features: data.classes.len() };
+        if shapes.first() == Some(&found) && shapes.last() == Some(&classes) {
+            return Ok(());
+        }
+        Err(BadArgument(format!(
+            "model.name does not fit data.name: {} has pictures of {} x {} x {} in {} classes",
+            data.name.as_str(),
+            shape.channels,
+            shape.height,
+            shape.width,
+            data.classes.len()
+        )))
+    }
+
     /// The request of the plan: an epoch is `b = examples / batch_size` steps, rounded down, because the
     /// remainder is dropped; an example takes part once per epoch, so `k = epochs` and `n = k b`.
     pub(crate) fn plan_request(&self) -> Result<PlanRequest, RequestError> {
-        let (examples, batch_size) = (self.data.examples, self.training.batch_size);
+        let (examples, batch_size) = (self.data.training_examples()?, self.training.batch_size);
         if batch_size == 0 || batch_size > examples {
             return Err(RequestError::BatchSize { batch_size, examples });
         }
@@ -91,7 +174,7 @@ impl Config {
                 Neighbouring::ZeroOut => calibration::Neighbouring::ZeroOut,
                 Neighbouring::ReplaceOne => calibration::Neighbouring::ReplaceOne,
             },
-            dim: self.model.parameters,
+            dim: self.model.architecture().parameter_count(),
         })
     }
 }

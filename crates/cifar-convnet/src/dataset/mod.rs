@@ -25,11 +25,14 @@ use clap::ValueEnum;
 use dp_train::batches::Batches;
 use dp_train::seeds::RunSeed;
 use md5::{Digest, Md5};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::output::BadArgument;
 
 /// The data sets that are known by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Name {
     /// Ten classes of drawings, made by the program itself: nothing to download
     Textures,
@@ -47,19 +50,6 @@ impl Name {
             Name::Cifar10 => "cifar10",
             Name::FashionMnist => "fashion-mnist",
         }
-    }
-
-    /// The data set of that name.
-    ///
-    /// # Errors
-    /// A [`BadArgument`] that lists the names there are.
-    #[allow(dead_code, reason = "for the configs of `bandroot train`")]
-    pub(crate) fn parse(name: &str) -> Result<Self, BadArgument> {
-        let all = Name::value_variants();
-        all.iter().copied().find(|known| known.as_str() == name).ok_or_else(|| {
-            let names: Vec<&str> = all.iter().map(|known| known.as_str()).collect();
-            BadArgument(format!("there is no data set {name:?}; there are {}", names.join(", ")))
-        })
     }
 
     /// Reads the data set from `folder`, or draws it. A second for CIFAR-10, less for the others.
@@ -129,7 +119,6 @@ impl Dataset {
     ///
     /// # Errors
     /// A [`BadArgument`] unless both parts get at least one example.
-    #[allow(dead_code, reason = "for `bandroot train`")]
     pub(crate) fn for_tuning(self, share: f64) -> anyhow::Result<Self> {
         let (train, validation) = self.train.hold_out(share)?;
         Ok(Self { train, test: validation, ..self })
@@ -178,7 +167,6 @@ impl Split {
     ///
     /// # Panics
     /// If an index is out of range or `out` has not exactly the length of these pictures.
-    #[allow(dead_code, reason = "for `bandroot train`")]
     pub(crate) fn decode(&self, indices: &[u32], out: &mut [f32]) {
         assert_eq!(out.len(), indices.len() * self.image_len, "room for every picture");
         for (&index, out) in indices.iter().zip(out.chunks_exact_mut(self.image_len)) {

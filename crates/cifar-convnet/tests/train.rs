@@ -1,0 +1,162 @@
+//! Training from the command line: what a run leaves behind, and that no crash changes it.
+
+mod shell;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use shell::{bandroot, json, refused, repository};
+
+/// A run of 12 steps on a few drawings, with a fixed noise seed so that two runs can be compared.
+fn tiny(out: &Path, more: &str) -> String {
+    format!(
+        "train {} --out {} --set data.examples=48 --set data.test_examples=20 --set training.epochs=3 \
+         --set training.batch_size=12 --set privacy.noise_seed=5 --set training.checkpoint_steps=1 {more}",
+        repository("configs/quickstart.toml"),
+        out.display()
+    )
+}
+
+#[test]
+fn a_run_leaves_a_folder_that_explains_and_proves_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let secret = tiny(&run, "--json").replace("--set privacy.noise_seed=5", "");
+    let summary = json(&secret);
+    assert_eq!((&summary["private"], &summary["steps"]), (&true.into(), &12.into()));
+    assert_eq!((&summary["epsilon"], &summary["delta"]), (&8.0.into(), &1e-5.into()));
+    let accuracy = summary["test_accuracy"].as_f64().unwrap();
+    assert!((0.0..=1.0).contains(&accuracy));
+    let mut names: Vec<String> = fs::read_dir(&run)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(
+        names,
+        [
+            "config.toml",
+            "environment.json",
+            "metrics.csv",
+            "parameters.safetensors",
+            "plan.json",
+            "privacy.json",
+            "summary.json"
+        ],
+        "no checkpoint is left: it would hold the noise key"
+    );
+    let metrics = fs::read_to_string(run.join("metrics.csv")).unwrap();
+    assert_eq!(metrics.lines().count(), 1 + 3, "one line per epoch");
+    bandroot(&format!("verify {} --require-private", run.display())).assert().success();
+    refused(&secret, 1, &["run", "new run"]);
+}
+
+#[test]
+fn a_killed_run_continues_bit_by_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, killed) = (folder.path().join("whole"), folder.path().join("killed"));
+    let start = Instant::now();
+    bandroot(&tiny(&whole, "")).assert().success();
+    let duration = start.elapsed();
+    let wanted = std::env::var("BANDROOT_KILLS").map_or(20, |kills| kills.parse().unwrap());
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let (mut kills, mut starts) = (0, 0);
+    let mut arguments = tiny(&killed, "");
+    // After the wanted kills the run may end by itself.
+    loop {
+        starts += 1;
+        assert!(starts < 50 * wanted, "{kills} kills in {starts} starts");
+        let mut child = Command::new(assert_cmd::cargo::cargo_bin!("bandroot"))
+            .args(arguments.split_whitespace())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        if kills < wanted {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let share = f64::from((random >> 40) as u32) / f64::from(1 << 24);
+            sleep(duration.mul_f64(0.05 + 0.3 * share));
+            // SIGKILL: no handler runs, nothing is flushed.
+            if child.try_wait().unwrap().is_none() {
+                child.kill().unwrap();
+                kills += 1;
+            }
+        }
+        let ended = child.wait().unwrap();
+        let has_checkpoint = killed.is_dir()
+            && fs::read_dir(&killed).unwrap().any(|entry| {
+                let name = entry.unwrap().file_name().into_string().unwrap();
+                name.starts_with("checkpoint-") && name.ends_with(".bin")
+            });
+        if ended.success() || killed.join("summary.json").exists() {
+            if kills >= wanted {
+                break;
+            }
+            // Finished between two kills: once more from the start.
+            fs::remove_dir_all(&killed).unwrap();
+            arguments = tiny(&killed, "");
+        } else if has_checkpoint {
+            arguments = format!("train --resume {}", killed.display());
+        } else if killed.is_dir() {
+            fs::remove_dir_all(&killed).unwrap();
+            arguments = tiny(&killed, "");
+        }
+    }
+    let model = |run: &Path| fs::read(run.join("parameters.safetensors")).unwrap();
+    assert!(model(&whole) == model(&killed), "the parameters differ after {kills} kills");
+    bandroot(&format!("verify {}", killed.display())).assert().success();
+}
+
+#[test]
+fn a_damaged_checkpoint_gives_way_to_the_one_before_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, stopped) = (folder.path().join("whole"), folder.path().join("stopped"));
+    bandroot(&tiny(&whole, "")).assert().success();
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin!("bandroot"))
+        .args(tiny(&stopped, "").split_whitespace())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let states = || -> Vec<_> {
+        let entries = fs::read_dir(&stopped).into_iter().flatten();
+        let mut found: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        found.retain(|path| path.extension().is_some_and(|extension| extension == "bin"));
+        found.sort();
+        found
+    };
+    while states().len() < 2 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it could be stopped");
+        sleep(Duration::from_millis(2));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let newest = states().pop().unwrap();
+    let mut bytes = fs::read(&newest).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&newest, bytes).unwrap();
+    let assert = bandroot(&format!("train --resume {}", stopped.display())).assert().success();
+    let warning = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+    assert!(warning.contains(&newest.display().to_string()), "{warning}");
+    let model = |run: &Path| fs::read(run.join("parameters.safetensors")).unwrap();
+    assert!(model(&whole) == model(&stopped));
+    refused(&format!("train --resume {}", stopped.display()), 1, &["no checkpoint"]);
+}
+
+#[test]
+fn a_model_that_does_not_fit_the_data_is_refused_before_anything_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let config = repository("configs/quickstart.toml");
+    let train = |set: &str| format!("train {config} --out {} --set {set}", run.display());
+    refused(&train("data.validation=1.0"), 2, &["quickstart.toml", "data.validation"]);
+    refused(&train("model.name=resnet"), 2, &["quickstart.toml", "resnet"]);
+    refused(&format!("{} --set data.examples=5", train("data.name=cifar10")), 2, &["data.examples"]);
+    refused(&train("training.batch_size=20000"), 2, &["training.batch_size"]);
+    assert!(!run.exists());
+    refused(&format!("train --resume {}", run.display()), 1, &["config.toml"]);
+}
