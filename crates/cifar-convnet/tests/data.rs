@@ -4,6 +4,7 @@
 mod shell;
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::Path;
 
 use serde_json::Value;
@@ -13,7 +14,11 @@ use shell::{bandroot, json, refused, repository};
 fn fetched(folder: &str, name: &str) -> bool {
     let there = Path::new(&repository("datasets")).join(folder).exists();
     if !there {
-        eprintln!("\nSKIPPED: needs datasets/{folder}; run `bandroot data fetch {name}` first\n");
+        // Not `eprintln!`: that is hidden where a test passes.
+        let message = format!(
+            "\nSKIPPED: needs datasets/{folder}; run `bandroot data fetch {name}` first\n\n"
+        );
+        io::stderr().write_all(message.as_bytes()).unwrap();
     }
     there
 }
