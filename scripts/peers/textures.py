@@ -4,9 +4,9 @@
     bandroot data export textures --out /tmp/textures
     scripts/peers/textures.py /tmp/textures --epochs 30
 
-Prints the share of right test pictures after every epoch, and per class at the end. About a minute per
-epoch of the ConvNet on one core; `--width 16` halves its layers and takes a third of that.
-Needs PyTorch and NumPy; the numbers in datasets/README.md were made with torch 2.15.0.
+Not part of CI. Prints the share of right test pictures after every epoch, and per class at the end. About a
+minute per epoch of the ConvNet on one core; `--width 16` halves its layers and takes a third of that. Needs
+PyTorch and NumPy; the numbers in datasets/README.md were made with torch 2.15.0.
 """
 
 import argparse
