@@ -68,24 +68,30 @@ fn weight_gradients_1d<V: Vector>(m: [V; 6]) -> [V; 3] {
     ]
 }
 
-/// Applies `row` to the rows of an `N x N` array and then to the columns of the result.
-#[inline(always)]
-fn both_ways<V: Vector, const N: usize, const M: usize>(
-    d: [[V; N]; N],
-    transform: impl Fn([V; N]) -> [V; M],
-) -> [[V; M]; M] {
-    let mut half = [[V::splat(0.0); N]; M];
-    for j in 0..N {
-        let column = transform(std::array::from_fn(|i| d[i][j]));
-        for i in 0..M {
-            half[i][j] = column[i];
+/// A 1-D transform of the columns of an `n x n` array and then of the rows of the result, `m x m`.
+///
+/// A macro, because a function passed as an argument would be called through a shim that is not
+/// compiled for the instruction set: every operation would become a call.
+macro_rules! both_ways {
+    ($d:expr, $transform:ident, $n:literal => $m:literal) => {{
+        let d = $d;
+        let mut half = [[V::splat(0.0); $n]; $m];
+        for j in 0..$n {
+            let mut column = [V::splat(0.0); $n];
+            for i in 0..$n {
+                column[i] = d[i][j];
+            }
+            let column = $transform(column);
+            for i in 0..$m {
+                half[i][j] = column[i];
+            }
         }
-    }
-    let mut all = [[V::splat(0.0); M]; M];
-    for i in 0..M {
-        all[i] = transform(half[i]);
-    }
-    all
+        let mut all = [[V::splat(0.0); $m]; $m];
+        for i in 0..$m {
+            all[i] = $transform(half[i]);
+        }
+        all
+    }};
 }
 
 kernel! {
@@ -121,7 +127,7 @@ kernel! {
                                 d[i][j] = unsafe { V::load(source.as_ptr().add(from)) };
                             }
                         }
-                        let d = both_ways(d, inputs_1d);
+                        let d = both_ways!(d, inputs_1d, 6 => 6);
                         for xi in 0..POSITIONS {
                             let to = xi * stride + at + channel;
                             // SAFETY: asserted for the last position and tile.
@@ -166,7 +172,7 @@ kernel! {
                                 y[i][j] = unsafe { V::load(source.as_ptr().add(from)) };
                             }
                         }
-                        let y = both_ways(y, gradients_1d);
+                        let y = both_ways!(y, gradients_1d, 4 => 6);
                         for xi in 0..POSITIONS {
                             let to = xi * stride + at + channel;
                             // SAFETY: asserted for the last position and tile.
@@ -216,7 +222,7 @@ kernel! {
                             Some(bias) => unsafe { V::load(bias.as_ptr().add(channel)) },
                             None => V::splat(0.0),
                         };
-                        let y = both_ways(m, outputs_1d);
+                        let y = both_ways!(m, outputs_1d, 6 => 4);
                         for i in 0..rows {
                             for j in 0..columns {
                                 let to = corner + plane.bordered(i, j) + channel;
@@ -249,7 +255,7 @@ kernel! {
                     w[k / 3][k % 3] =
                         unsafe { V::load(source.as_ptr().add(k * size + i * outer + o)) };
                 }
-                let w = both_ways(w, weights_1d);
+                let w = both_ways!(w, weights_1d, 3 => 6);
                 let at = (o / COLUMNS * inner + i) * COLUMNS + o % COLUMNS;
                 for xi in 0..POSITIONS {
                     // SAFETY: asserted, as `at + 8 <= size`.
@@ -280,7 +286,7 @@ kernel! {
                 // SAFETY: asserted, as `at + 8 <= count`.
                 m[xi / 6][xi % 6] = unsafe { V::load(source.as_ptr().add(xi * count + at)) };
             }
-            let w = both_ways(m, weight_gradients_1d);
+            let w = both_ways!(m, weight_gradients_1d, 6 => 3);
             for k in 0..9 {
                 let value = w[k / 3][k % 3];
                 // SAFETY: asserted, as `at + 8 <= count`.
