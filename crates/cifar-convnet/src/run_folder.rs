@@ -71,8 +71,7 @@ impl RunFolder {
         training.save(&mut bytes, note)?;
         self.write(&format!("checkpoint-{:08}.bin", training.steps_taken()), &bytes)?;
         for old in self.checkpoints()?.into_iter().skip(KEPT) {
-            fs::remove_file(&old)
-                .with_context(|| format!("could not remove {}", old.display()))?;
+            fs::remove_file(&old).with_context(|| format!("could not remove {}", old.display()))?;
         }
         Ok(())
     }

@@ -117,7 +117,8 @@ impl<'a> Session<'a> {
         let (rate, seed) = (config.optimizer.learning_rate as f32, RunSeed(config.training.seed));
         if arguments.resume.is_some() {
             let folder = RunFolder::open(&folder);
-            let Some((training, note)) = folder.load_checkpoint(&plan, examples, rate, seed)? else {
+            let Some((training, note)) = folder.load_checkpoint(&plan, examples, rate, seed)?
+            else {
                 bail!("{} has no checkpoint to continue from", folder.path().display());
             };
             let epochs = serde_json::from_slice(&note).context("the checkpoint's metrics")?;

@@ -155,7 +155,11 @@ fn a_model_that_does_not_fit_the_data_is_refused_before_anything_is_written() {
     let train = |set: &str| format!("train {config} --out {} --set {set}", run.display());
     refused(&train("data.validation=1.0"), 2, &["quickstart.toml", "data.validation"]);
     refused(&train("model.name=resnet"), 2, &["quickstart.toml", "resnet"]);
-    refused(&format!("{} --set data.examples=5", train("data.name=cifar10")), 2, &["data.examples"]);
+    refused(
+        &format!("{} --set data.examples=5", train("data.name=cifar10")),
+        2,
+        &["data.examples"],
+    );
     refused(&train("training.batch_size=20000"), 2, &["training.batch_size"]);
     assert!(!run.exists());
     refused(&format!("train --resume {}", run.display()), 1, &["config.toml"]);

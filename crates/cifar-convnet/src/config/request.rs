@@ -110,11 +110,8 @@ impl Config {
         architecture: &Architecture,
     ) -> Result<(), BadArgument> {
         let shape = data.shape;
-        let found = Shape::Image {
-            channels: shape.channels,
-            height: shape.height,
-            width: shape.width,
-        };
+        let found =
+            Shape::Image { channels: shape.channels, height: shape.height, width: shape.width };
         let shapes = architecture.shapes();
         let classes = Shape::Vector { features: data.classes.len() };
         if shapes.first() == Some(&found) && shapes.last() == Some(&classes) {
