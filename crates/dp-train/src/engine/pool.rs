@@ -66,38 +66,45 @@ kernel! {
     ) {
         let [input, output, output_gradient, input_gradient] = planes;
         let scale = 1.0 / (pool.kernel * pool.kernel) as f32;
+        let once = pool.kernel == pool.stride
+            && output.height * pool.stride == input.height
+            && output.width * pool.stride == input.width;
         for sample in 0..samples {
             let x = &values.0[sample * input.len()..][..input.len()];
             let y = &values.1[sample * output.len()..][..output.len()];
             let dy = &gradients.0[sample * output_gradient.len()..][..output_gradient.len()];
             let dx = &mut gradients.1[sample * input_gradient.len()..][..input_gradient.len()];
-            for line in 0..input_gradient.height {
-                dx[input_gradient.row(line)].fill(0.0);
+            // Windows that cover the image once write every entry themselves.
+            if !once {
+                for line in 0..input_gradient.height {
+                    dx[input_gradient.row(line)].fill(0.0);
+                }
             }
             for oy in 0..output.height {
                 for ox in 0..output.width {
                     let (iy, ix) = (oy * pool.stride, ox * pool.stride);
-                    for channel in (0..output.pitch).step_by(WIDTH) {
-                        let mut left = [0.0; WIDTH];
-                        left.copy_from_slice(
-                            &dy[output_gradient.pixel(oy, ox) + channel..][..WIDTH],
-                        );
-                        let y = &y[output.pixel(oy, ox) + channel..][..WIDTH];
+                    for channel in (0..output.pitch).step_by(8) {
+                        let at = output_gradient.pixel(oy, ox) + channel;
+                        let y = &y[output.pixel(oy, ox) + channel..][..8];
+                        // SAFETY: each slice has eight floats.
+                        let (mut left, y) =
+                            unsafe { (V::load(dy[at..][..8].as_ptr()), V::load(y.as_ptr())) };
                         for k in 0..pool.kernel * pool.kernel {
                             let (ky, kx) = (iy + k / pool.kernel, ix + k % pool.kernel);
-                            let x = &x[input.pixel(ky, kx) + channel..][..WIDTH];
-                            let dx = &mut dx[input_gradient.pixel(ky, kx) + channel..][..WIDTH];
-                            for i in 0..WIDTH {
-                                // The first hit takes all that is left of the gradient.
-                                let share = match pool.max {
-                                    true if x[i] == y[i] => left[i],
-                                    true => 0.0,
-                                    false => scale * left[i],
-                                };
-                                dx[i] += share;
+                            let x = &x[input.pixel(ky, kx) + channel..][..8];
+                            let dx = &mut dx[input_gradient.pixel(ky, kx) + channel..][..8];
+                            // SAFETY: both slices have eight floats.
+                            unsafe {
+                                let mut share = left.mul(V::splat(scale));
                                 if pool.max {
-                                    left[i] = if x[i] == y[i] { 0.0 } else { left[i] };
+                                    // The first hit takes all that is left of the gradient.
+                                    share = V::load(x.as_ptr()).where_equal(y, left);
+                                    left = left.sub(share);
                                 }
+                                if !once {
+                                    share = share.add(V::load(dx.as_ptr()));
+                                }
+                                share.store(dx.as_mut_ptr());
                             }
                         }
                     }
