@@ -36,6 +36,17 @@ fn seconds_per_iteration(inverse: &BandedLower, threads: usize) -> f64 {
     (marks[last] - marks[0]).as_secs_f64() / last as f64
 }
 
+/// The slope of `log t` over `log n`, leaving out sizes where start-up dominates.
+fn exponent(times: &[(f64, f64)]) -> f64 {
+    let logs: Vec<(f64, f64)> =
+        times.iter().filter(|(n, _)| *n >= 500.0).map(|(n, t)| (n.ln(), t.ln())).collect();
+    let count = logs.len() as f64;
+    let mean = |part: fn(&(f64, f64)) -> f64| logs.iter().map(part).sum::<f64>() / count;
+    let (x, y) = (mean(|log| log.0), mean(|log| log.1));
+    let covariance: f64 = logs.iter().map(|log| (log.0 - x) * (log.1 - y)).sum();
+    covariance / logs.iter().map(|log| (log.0 - x).powi(2)).sum::<f64>()
+}
+
 fn main() {
     let numbers: Vec<f64> =
         std::env::args().skip(1).filter_map(|argument| argument.parse().ok()).collect();
@@ -47,7 +58,7 @@ fn main() {
         "{:>7} {:>14} {:>10} {:>11} {:>9} {:>9} {:>9}",
         "n", "error", "gap", "iterations", "evals", "seconds", "exponent"
     );
-    let mut previous: Option<(usize, f64)> = None;
+    let mut times: Vec<(f64, f64)> = Vec::new();
     for n in [100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000] {
         if n > largest {
             break;
@@ -58,8 +69,9 @@ fn main() {
         match solve(&inverse, BANDS, &options, Start::Cold, &mut |_| ControlFlow::Continue(())) {
             Ok(solution) => {
                 let seconds = begin.elapsed().as_secs_f64();
-                let exponent = previous
-                    .map_or(f64::NAN, |(m, t)| (seconds / t).ln() / (n as f64 / m as f64).ln());
+                let exponent = times
+                    .last()
+                    .map_or(f64::NAN, |(m, t)| (seconds / t).ln() / (n as f64 / m).ln());
                 let c = &solution.certificate;
                 println!(
                     "{n:>7} {:>14.6} {:>10.2e} {:>11} {:>9} {seconds:>9.2} {exponent:>9.2}{}",
@@ -69,11 +81,12 @@ fn main() {
                     c.evaluations,
                     if c.converged { "" } else { "  not converged" },
                 );
-                previous = Some((n, seconds));
+                times.push((n as f64, seconds));
             }
             Err(error) => println!("{n:>7} {error}"),
         }
     }
+    println!("seconds ~ n^{:.2}, least squares over n >= 500", exponent(&times));
     for n in [1000, 10_000] {
         if n <= largest.max(1000) {
             let inverse = inverse_workload(n, alpha, beta);
