@@ -82,9 +82,9 @@ impl Grams {
 fn gram(isa: Isa, plane: &Plane, x: &[f32], transposed: &mut Vec<f32>, target: &mut Vec<f32>) {
     let pixels = plane.height * plane.width;
     let pitch = pixels.next_multiple_of(COLUMNS);
-    transposed.clear();
-    transposed.resize(plane.pitch * pitch, 0.0);
-    target.resize(pixels * pitch, 0.0);
+    // The columns that fill up the last tile hold anything: nobody reads their results.
+    transposed.resize(transposed.len().max(plane.pitch * pitch), 0.0);
+    target.resize(target.len().max(pixels * pitch), 0.0);
     for p in 0..pixels {
         let at = plane.pixel(p / plane.width, p % plane.width);
         for (c, value) in x[at..at + plane.pitch].iter().enumerate() {

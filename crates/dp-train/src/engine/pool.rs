@@ -66,13 +66,19 @@ kernel! {
     ) {
         let [input, output, output_gradient, input_gradient] = planes;
         let scale = 1.0 / (pool.kernel * pool.kernel) as f32;
+        let once = pool.kernel == pool.stride
+            && output.height * pool.stride == input.height
+            && output.width * pool.stride == input.width;
         for sample in 0..samples {
             let x = &values.0[sample * input.len()..][..input.len()];
             let y = &values.1[sample * output.len()..][..output.len()];
             let dy = &gradients.0[sample * output_gradient.len()..][..output_gradient.len()];
             let dx = &mut gradients.1[sample * input_gradient.len()..][..input_gradient.len()];
-            for line in 0..input_gradient.height {
-                dx[input_gradient.row(line)].fill(0.0);
+            // Windows that cover the image once write every entry themselves.
+            if !once {
+                for line in 0..input_gradient.height {
+                    dx[input_gradient.row(line)].fill(0.0);
+                }
             }
             for oy in 0..output.height {
                 for ox in 0..output.width {
@@ -94,7 +100,7 @@ kernel! {
                                     true => 0.0,
                                     false => scale * left[i],
                                 };
-                                dx[i] += share;
+                                dx[i] = if once { share } else { dx[i] + share };
                                 if pool.max {
                                     left[i] = if x[i] == y[i] { 0.0 } else { left[i] };
                                 }

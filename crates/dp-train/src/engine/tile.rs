@@ -16,6 +16,9 @@ pub(crate) const ROWS: usize = 6;
 /// Columns of a tile: two vectors. Channels are filled up with zeros to a multiple of it.
 pub(crate) const COLUMNS: usize = 16;
 
+/// Floats of `b` that count as small: they are read from a second-level cache at no loss.
+const SMALL: usize = 16 * 1024;
+
 /// One level of a nested sum: how often, and how far `a` and `b` move each time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Steps {
@@ -97,45 +100,53 @@ kernel! {
         if let Start::Row(row) = p.start {
             assert!(row.len() >= groups * COLUMNS, "start is too short");
         }
-        let (per_sample, rows) = (p.a_rows.offsets.len(), p.a_rows.offsets.len() * p.samples);
-        let c = p.c.as_mut_ptr();
-        for group in 0..groups {
-            let b = p.b[group * p.b_group..].as_ptr();
-            let column = p.columns[group] as usize;
-            let start = match p.start {
-                Start::Zero => Begin::Zero,
-                Start::Row(row) => Begin::Row(row[group * COLUMNS..].as_ptr()),
-                Start::Kept => Begin::Kept,
-            };
+        let rows = p.a_rows.offsets.len() * p.samples;
+        // A small `b` stays in cache as a whole: then the rows are looked up only once.
+        let depth: usize = p.sum.iter().map(|s| s.count).product();
+        let together = if depth * groups * COLUMNS <= SMALL { groups } else { 1 };
+        for first in (0..groups).step_by(together) {
             let (mut sample, mut index) = (0, 0);
             let mut row = 0;
             while row < rows {
                 let m = ROWS.min(rows - row);
                 let mut a_at = [p.a.as_ptr(); ROWS];
-                let mut c_at = [c; ROWS];
+                let mut c_at = [p.c.as_mut_ptr(); ROWS];
                 for i in 0..m {
                     let a_offset = sample * p.a_rows.stride + p.a_rows.offsets[index] as usize;
                     let c_offset = sample * p.c_rows.stride + p.c_rows.offsets[index] as usize;
                     // SAFETY: both offsets are below what was asserted above.
                     unsafe {
-                        a_at[i] = p.a.as_ptr().add(a_offset);
-                        c_at[i] = c.add(c_offset + column);
+                        a_at[i] = a_at[i].add(a_offset);
+                        c_at[i] = c_at[i].add(c_offset);
                     }
                     index += 1;
-                    if index == per_sample {
+                    if index == p.a_rows.offsets.len() {
                         (sample, index) = (sample + 1, 0);
                     }
                 }
-                // SAFETY: the asserts cover every address that the strides reach from these rows,
-                // for all rows and groups.
-                unsafe {
-                    match m {
-                        6 => tile::<V, 6>(a_at, b, &p.sum, start, c_at),
-                        5 => tile::<V, 5>(head(a_at), b, &p.sum, start, head(c_at)),
-                        4 => tile::<V, 4>(head(a_at), b, &p.sum, start, head(c_at)),
-                        3 => tile::<V, 3>(head(a_at), b, &p.sum, start, head(c_at)),
-                        2 => tile::<V, 2>(head(a_at), b, &p.sum, start, head(c_at)),
-                        _ => tile::<V, 1>(head(a_at), b, &p.sum, start, head(c_at)),
+                for group in first..first + together {
+                    let b = p.b[group * p.b_group..].as_ptr();
+                    let start = match p.start {
+                        Start::Zero => Begin::Zero,
+                        Start::Row(row) => Begin::Row(row[group * COLUMNS..].as_ptr()),
+                        Start::Kept => Begin::Kept,
+                    };
+                    let column = p.columns[group] as usize;
+                    let mut c_at = c_at;
+                    for i in 0..ROWS {
+                        c_at[i] = c_at[i].wrapping_add(column);
+                    }
+                    // SAFETY: the asserts cover every address that the strides reach from these
+                    // rows, for all rows and groups.
+                    unsafe {
+                        match m {
+                            6 => tile::<V, 6>(a_at, b, &p.sum, start, c_at),
+                            5 => tile::<V, 5>(head(a_at), b, &p.sum, start, head(c_at)),
+                            4 => tile::<V, 4>(head(a_at), b, &p.sum, start, head(c_at)),
+                            3 => tile::<V, 3>(head(a_at), b, &p.sum, start, head(c_at)),
+                            2 => tile::<V, 2>(head(a_at), b, &p.sum, start, head(c_at)),
+                            _ => tile::<V, 1>(head(a_at), b, &p.sum, start, head(c_at)),
+                        }
                     }
                 }
                 row += m;
