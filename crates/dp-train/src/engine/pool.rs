@@ -83,27 +83,28 @@ kernel! {
             for oy in 0..output.height {
                 for ox in 0..output.width {
                     let (iy, ix) = (oy * pool.stride, ox * pool.stride);
-                    for channel in (0..output.pitch).step_by(WIDTH) {
-                        let mut left = [0.0; WIDTH];
-                        left.copy_from_slice(
-                            &dy[output_gradient.pixel(oy, ox) + channel..][..WIDTH],
-                        );
-                        let y = &y[output.pixel(oy, ox) + channel..][..WIDTH];
+                    for channel in (0..output.pitch).step_by(8) {
+                        let at = output_gradient.pixel(oy, ox) + channel;
+                        let y = &y[output.pixel(oy, ox) + channel..][..8];
+                        // SAFETY: each slice has eight floats.
+                        let (mut left, y) =
+                            unsafe { (V::load(dy[at..][..8].as_ptr()), V::load(y.as_ptr())) };
                         for k in 0..pool.kernel * pool.kernel {
                             let (ky, kx) = (iy + k / pool.kernel, ix + k % pool.kernel);
-                            let x = &x[input.pixel(ky, kx) + channel..][..WIDTH];
-                            let dx = &mut dx[input_gradient.pixel(ky, kx) + channel..][..WIDTH];
-                            for i in 0..WIDTH {
-                                // The first hit takes all that is left of the gradient.
-                                let share = match pool.max {
-                                    true if x[i] == y[i] => left[i],
-                                    true => 0.0,
-                                    false => scale * left[i],
-                                };
-                                dx[i] = if once { share } else { dx[i] + share };
+                            let x = &x[input.pixel(ky, kx) + channel..][..8];
+                            let dx = &mut dx[input_gradient.pixel(ky, kx) + channel..][..8];
+                            // SAFETY: both slices have eight floats.
+                            unsafe {
+                                let mut share = left.mul(V::splat(scale));
                                 if pool.max {
-                                    left[i] = if x[i] == y[i] { 0.0 } else { left[i] };
+                                    // The first hit takes all that is left of the gradient.
+                                    share = V::load(x.as_ptr()).where_equal(y, left);
+                                    left = left.sub(share);
                                 }
+                                if !once {
+                                    share = share.add(V::load(dx.as_ptr()));
+                                }
+                                share.store(dx.as_mut_ptr());
                             }
                         }
                     }

@@ -341,3 +341,22 @@ fn wrong_input_is_refused() {
     let refused = Engine::new(&images_only, EngineOptions::default()).unwrap_err();
     assert_eq!(refused, EngineError::NoLogits);
 }
+
+#[test]
+fn winograd_costs_one_digit_of_accuracy() {
+    let case = Case::new(Architecture::convnet(), 4);
+    let expected = case.sum(|_| 1.0);
+    // The worst tensor, relative to its own norm: some are much smaller than others.
+    let error = |convolution| {
+        let mut engine = case.engine(EngineOptions { convolution, ..EngineOptions::default() });
+        let (sum, _) = engine.gradient_sum(&case.parameters, case.batch()).unwrap();
+        let tensors = case.architecture.parameters().iter().map(|p| {
+            let expected = &expected[p.range.clone()];
+            distance(&sum[p.range.clone()], expected) / norm(expected)
+        });
+        tensors.fold(0.0, f64::max)
+    };
+    let (direct, winograd) = (error(ConvolutionMethod::Direct), error(ConvolutionMethod::Winograd));
+    println!("worst tensor's relative error: direct {direct:.1e}, Winograd {winograd:.1e}");
+    assert!(direct < 2e-6 && winograd < 2e-5, "direct {direct:e}, Winograd {winograd:e}");
+}

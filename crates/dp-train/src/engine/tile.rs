@@ -16,8 +16,8 @@ pub(crate) const ROWS: usize = 6;
 /// Columns of a tile: two vectors. Channels are filled up with zeros to a multiple of it.
 pub(crate) const COLUMNS: usize = 16;
 
-/// Floats of `b` that count as small: they are read from a second-level cache at no loss.
-const SMALL: usize = 16 * 1024;
+/// Floats of `b` that stay in half of a first-level cache.
+const SMALL: usize = 4 * 1024;
 
 /// One level of a nested sum: how often, and how far `a` and `b` move each time.
 #[derive(Debug, Clone, Copy)]

@@ -50,6 +50,8 @@ pub(crate) trait Vector: Copy {
     fn mul(self, b: Self) -> Self;
     /// `self * b + c`, with one rounding where the CPU can.
     fn mul_add(self, b: Self, c: Self) -> Self;
+    /// `c` where `self == b`, zero elsewhere.
+    fn where_equal(self, b: Self, c: Self) -> Self;
 }
 
 /// Eight floats in an array, which compilers keep in the registers of the target.
@@ -99,6 +101,10 @@ impl Vector for Portable {
             self.mul(b).add(c)
         }
     }
+    #[inline(always)]
+    fn where_equal(self, b: Self, c: Self) -> Self {
+        Self(std::array::from_fn(|i| if self.0[i] == b.0[i] { c.0[i] } else { 0.0 }))
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -145,6 +151,10 @@ mod x86 {
         #[inline(always)]
         fn mul_add(self, b: Self, c: Self) -> Self {
             Self(unsafe { _mm256_fmadd_ps(self.0, b.0, c.0) })
+        }
+        #[inline(always)]
+        fn where_equal(self, b: Self, c: Self) -> Self {
+            Self(unsafe { _mm256_and_ps(_mm256_cmp_ps::<_CMP_EQ_OQ>(self.0, b.0), c.0) })
         }
     }
 }
