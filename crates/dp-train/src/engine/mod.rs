@@ -90,7 +90,7 @@ const CHUNK: usize = 16 * 1024;
 /// How 3 x 3 convolutions of stride 1 and padding 1 are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ConvolutionMethod {
-    /// F(4x4, 3x3): a quarter of the multiplications, about ten times the rounding error.
+    /// F(4x4, 3x3): a quarter of the multiplications, about six times the rounding error.
     #[default]
     Winograd,
     /// The sum as it is written.

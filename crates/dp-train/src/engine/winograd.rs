@@ -8,7 +8,8 @@
 //!
 //! (Lavin & Gray 2016, arXiv:1509.09308.) Tiles of 4 x 4 outputs read 6 x 6 inputs, and 36
 //! products per tile and pair of channels replace 144. The 36 positions `xi` of a tile are separate
-//! matrix products. In f32 the price is a relative error of about 1e-6 instead of 1e-7.
+//! matrix products. In f32 the price is about six times the rounding error: on the ConvNet the worst
+//! tensor of the gradient is off by 7e-6 of its norm instead of 1e-6.
 
 use crate::engine::convolution::{Convolution, Weights};
 use crate::engine::plane::Plane;

@@ -2,7 +2,10 @@
 
 mod architecture;
 
+mod error;
+
 mod init;
 
-pub use architecture::{Architecture, ArchitectureError, Layer, Parameter, Shape};
+pub use architecture::{Architecture, Layer, Parameter, Shape};
+pub use error::ArchitectureError;
 pub use init::initial_parameters;
