@@ -1,6 +1,6 @@
 //! What leaves the program: standard output, files, the exit code.
 
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -57,14 +57,27 @@ pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<String> {
 /// Writes a file so that it is either the old one or the whole new one, whatever happens: a temporary
 /// file beside it is written, synchronised and renamed.
 pub(crate) fn write_file(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+    replace(path, content, OpenOptions::new())
+}
+
+/// As [`write_file`], for content that only the owner may read.
+pub(crate) fn write_secret(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+    #[cfg_attr(not(unix), expect(unused_mut, reason = "only Unix has a mode to set"))]
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    replace(path, content, options)
+}
+
+fn replace(path: &Path, content: &[u8], mut options: OpenOptions) -> anyhow::Result<()> {
     let name = path
         .file_name()
         .ok_or_else(|| BadArgument(format!("{} does not name a file", path.display())))?;
     let mut temporary_name = name.to_os_string();
     temporary_name.push(format!(".{}.partial", std::process::id()));
     let temporary = path.with_file_name(temporary_name);
-    let write = || -> io::Result<()> {
-        let mut file = File::create(&temporary)?;
+    let mut write = || -> io::Result<()> {
+        let mut file = options.write(true).create(true).truncate(true).open(&temporary)?;
         file.write_all(content)?;
         file.sync_all()?;
         fs::rename(&temporary, path)

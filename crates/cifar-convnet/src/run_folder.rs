@@ -69,7 +69,8 @@ impl RunFolder {
     pub(crate) fn save_checkpoint(&self, training: &Training, note: &[u8]) -> anyhow::Result<()> {
         let mut bytes = Vec::new();
         training.save(&mut bytes, note)?;
-        self.write(&format!("checkpoint-{:08}.bin", training.steps_taken()), &bytes)?;
+        let name = format!("checkpoint-{:08}.bin", training.steps_taken());
+        output::write_secret(&self.file(&name), &bytes)?;
         for old in self.checkpoints()?.into_iter().skip(KEPT) {
             fs::remove_file(&old).with_context(|| format!("could not remove {}", old.display()))?;
         }

@@ -135,6 +135,12 @@ fn a_damaged_checkpoint_gives_way_to_the_one_before_it() {
     child.kill().unwrap();
     child.wait().unwrap();
     let newest = states().pop().unwrap();
+    #[cfg(unix)]
+    {
+        let mode =
+            std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&newest).unwrap().permissions());
+        assert_eq!(mode & 0o077, 0, "it holds the noise key: nobody else may read it");
+    }
     let mut bytes = fs::read(&newest).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;

@@ -30,7 +30,7 @@ struct Cell {
     steps: usize,
     separation: usize,
     participations: usize,
-    method: &'static str,
+    method: String,
     /// From the closed forms, by the fast path.
     expected_error: f64,
     /// The same from the definitions, by `mf_core::reference`.
@@ -169,7 +169,7 @@ fn evaluate(row: &ErrorRow) -> anyhow::Result<Vec<Cell>> {
                 steps: row.steps,
                 separation: row.separation,
                 participations: row.participations,
-                method: name(method),
+                method: method.to_string(),
                 expected_error: factorization.loss(&participation)?.expected_error,
                 reference: reference::expected_error(&sgd, c, &participation),
                 paper,
@@ -186,16 +186,6 @@ fn evaluate(row: &ErrorRow) -> anyhow::Result<Vec<Cell>> {
             Ok(cell)
         })
         .collect()
-}
-
-fn name(method: Method) -> &'static str {
-    match method {
-        Method::Bsr { .. } => "bsr",
-        Method::SquareRoot => "sqrt",
-        Method::Identity => "identity",
-        Method::Input => "input",
-        _ => "other",
-    }
 }
 
 /// One line per row of the paper's tables, ours and the paper's number for every method; a star where
@@ -246,7 +236,7 @@ fn full_precision(cells: &[Cell], optima: Option<&[OptimumCell]>) -> Table {
     for (index, row) in cells.chunks(4).enumerate() {
         for cell in row {
             let numbers = [cell.expected_error, cell.reference, cell.paper];
-            table.push(line(cell.key(), cell.method, numbers));
+            table.push(line(cell.key(), &cell.method, numbers));
         }
         if let Some(optima) = optima {
             let OptimumCell { expected_error, lower_bound, paper, .. } = optima[index];
