@@ -40,6 +40,15 @@ struct Epoch {
     seconds: f64,
 }
 
+/// What a checkpoint carries besides the state of the training.
+#[derive(Debug, Serialize, Deserialize)]
+struct Note {
+    /// Of the training examples: the rest of a run on other data would be a second release with the same
+    /// noise, and the difference of the two would show the data.
+    data_md5: String,
+    epochs: Vec<Epoch>,
+}
+
 /// Which columns of `metrics.csv` may be published.
 fn metrics() -> Vec<Metric> {
     let metric = |name: &str, exposure| Metric { name: name.to_owned(), exposure };
@@ -99,6 +108,7 @@ struct Session<'a> {
     folder: RunFolder,
     engine: Engine,
     training: Training,
+    data_md5: String,
     epochs: Vec<Epoch>,
 }
 
@@ -115,14 +125,32 @@ impl<'a> Session<'a> {
         let engine = Engine::new(architecture, EngineOptions::default())?;
         let examples = u32::try_from(data.train.len()).context("too many examples")?;
         let (rate, seed) = (config.optimizer.learning_rate as f32, RunSeed(config.training.seed));
+        let data_md5 = data.train.md5();
         if arguments.resume.is_some() {
             let folder = RunFolder::open(&folder);
             let Some((training, note)) = folder.load_checkpoint(&plan, examples, rate, seed)?
             else {
                 bail!("{} has no checkpoint to continue from", folder.path().display());
             };
-            let epochs = serde_json::from_slice(&note).context("the checkpoint's metrics")?;
-            return Ok(Self { config, data, architecture, folder, engine, training, epochs });
+            let note: Note = serde_json::from_slice(&note).context("the checkpoint's note")?;
+            if note.data_md5 != data_md5 {
+                bail!(
+                    "{} was trained on other examples than these: going on would release both with the \
+                     same noise",
+                    folder.path().display()
+                );
+            }
+            let epochs = note.epochs;
+            return Ok(Self {
+                config,
+                data,
+                architecture,
+                folder,
+                engine,
+                training,
+                data_md5,
+                epochs,
+            });
         }
         let folder = RunFolder::create(&folder)?;
         folder.write("config.toml", toml::to_string_pretty(config)?.as_bytes())?;
@@ -134,7 +162,8 @@ impl<'a> Session<'a> {
         };
         let parameters = initial_parameters(architecture, seed);
         let training = Training::new(plan, parameters, examples, rate, seed, key)?;
-        Ok(Self { config, data, architecture, folder, engine, training, epochs: Vec::new() })
+        let epochs = Vec::new();
+        Ok(Self { config, data, architecture, folder, engine, training, data_md5, epochs })
     }
 
     fn train(mut self, arguments: &Train) -> anyhow::Result<()> {
@@ -242,7 +271,8 @@ impl<'a> Session<'a> {
     }
 
     fn checkpoint(&self) -> anyhow::Result<()> {
-        self.folder.save_checkpoint(&self.training, &serde_json::to_vec(&self.epochs)?)
+        let note = Note { data_md5: self.data_md5.clone(), epochs: self.epochs.clone() };
+        self.folder.save_checkpoint(&self.training, &serde_json::to_vec(&note)?)
     }
 
     /// The certificate, the model and the summary; then the secrets go.

@@ -134,6 +134,15 @@ fn a_damaged_checkpoint_gives_way_to_the_one_before_it() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
+    // The same number of other examples: the order of the labels is the same, the pictures are not.
+    let config = fs::read_to_string(stopped.join("config.toml")).unwrap();
+    let other = config
+        .replace("validation = 0.0", "validation = 0.5")
+        .replace("examples = 48", "examples = 96");
+    assert_ne!(other, config);
+    fs::write(stopped.join("config.toml"), other).unwrap();
+    refused(&format!("train --resume {}", stopped.display()), 1, &["other examples"]);
+    fs::write(stopped.join("config.toml"), config).unwrap();
     let newest = states().pop().unwrap();
     #[cfg(unix)]
     {
