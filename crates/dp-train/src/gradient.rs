@@ -35,6 +35,18 @@
 //! let forged = dp_train::gradient::PrivateGradient { values: vec![0.0], step: 0 };
 //! ```
 //!
+//! Training without privacy has a type and a method of its own, so that it cannot be mistaken for the
+//! other: a [`NonPrivateGradient`] does not enter a private run.
+//!
+//! ```compile_fail,E0308
+//! use dp_train::gradient::NonPrivateGradient;
+//! use dp_train::update::Momentum;
+//!
+//! fn open(momentum: &mut Momentum, parameters: &mut [f32], gradient: NonPrivateGradient) {
+//!     momentum.step(parameters, gradient, 0.1);
+//! }
+//! ```
+//!
 //! The same calls in the right order do compile:
 //!
 //! ```
@@ -166,6 +178,34 @@ impl PrivateGradient {
     /// The step of the release, counted from 0.
     pub fn step(&self) -> usize {
         self.step
+    }
+}
+
+/// The mean gradient of a batch without any noise: it shows its examples to whoever sees it.
+///
+/// Moves parameters only through
+/// [`Momentum::step_without_privacy`](crate::update::Momentum::step_without_privacy), which
+/// [`OpenTraining`](crate::training::open::OpenTraining) calls and no private run does.
+#[derive(Debug, PartialEq)]
+pub struct NonPrivateGradient {
+    values: Vec<f32>,
+}
+
+impl NonPrivateGradient {
+    /// A plain sum of gradients over the number of terms.
+    pub fn mean(mut sum: Vec<f32>, terms: usize) -> Self {
+        let terms = terms.max(1) as f32;
+        sum.iter_mut().for_each(|value| *value /= terms);
+        Self { values: sum }
+    }
+
+    /// A sum of clipped gradients over the number of terms: clipping alone hides nothing.
+    pub fn mean_of_clipped(sum: ClippedSum, terms: usize) -> Self {
+        Self::mean(sum.into_values(), terms)
+    }
+
+    pub(crate) fn values(&self) -> &[f32] {
+        &self.values
     }
 }
 

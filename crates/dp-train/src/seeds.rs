@@ -50,6 +50,16 @@ impl RunSeed {
         ChaCha20Rng::from_seed(self.key(purpose, 0))
     }
 
+    /// The part of the stream for one purpose that belongs to an address: `step` picks the stream of
+    /// the cipher, `index` the block to start from. Blocks are 16 words; who takes more from one index
+    /// reads on into the next.
+    pub fn stream_at(self, purpose: Purpose, step: u64, index: u64) -> ChaCha20Rng {
+        let mut rng = self.stream(purpose);
+        rng.set_stream(step);
+        rng.set_block_pos(index);
+        rng
+    }
+
     /// The `index`-th 256-bit key for one purpose.
     pub(crate) fn key(self, purpose: Purpose, index: u64) -> [u8; 32] {
         // The label's length comes first: no label can run into the seed.
@@ -169,6 +179,24 @@ mod tests {
         keys.sort_unstable();
         keys.dedup();
         assert_eq!(keys.len(), all);
+    }
+
+    #[test]
+    fn addresses_of_a_stream_do_not_depend_on_what_was_read_before() {
+        use chacha20::rand_core::Rng;
+        let word =
+            |step, index| RunSeed(3).stream_at(Purpose::Augmentation, step, index).next_u64();
+        let far = u64::from(u32::MAX) << 32;
+        let words: Vec<u64> =
+            [(0, 0), (0, 1), (1, 0), (0, far), (0, far + 1)].map(|(s, i)| word(s, i)).into();
+        let mut distinct = words.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert_eq!(distinct.len(), words.len());
+        assert_eq!(word(0, far), words[3]);
+        let mut from_start = RunSeed(3).stream_at(Purpose::Augmentation, 0, 0);
+        (0..8).for_each(|_| drop(from_start.next_u64()));
+        assert_eq!(from_start.next_u64(), words[1], "an index is 16 words");
     }
 
     #[test]

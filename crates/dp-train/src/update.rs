@@ -2,7 +2,7 @@
 
 use mf_core::Sgd;
 
-use crate::gradient::PrivateGradient;
+use crate::gradient::{NonPrivateGradient, PrivateGradient};
 
 /// The state of SGD, one number per parameter.
 ///
@@ -41,7 +41,23 @@ impl Momentum {
     /// # Panics
     /// Unless `parameters` and `gradient` have as many elements as the momentum.
     pub fn step(&mut self, parameters: &mut [f32], gradient: PrivateGradient, learning_rate: f32) {
-        let gradient = gradient.values();
+        self.advance(parameters, gradient.values(), learning_rate);
+    }
+
+    /// The same step with a gradient that has no noise: what comes out is not private.
+    ///
+    /// # Panics
+    /// As [`step`](Self::step).
+    pub fn step_without_privacy(
+        &mut self,
+        parameters: &mut [f32],
+        gradient: NonPrivateGradient,
+        learning_rate: f32,
+    ) {
+        self.advance(parameters, gradient.values(), learning_rate);
+    }
+
+    fn advance(&mut self, parameters: &mut [f32], gradient: &[f32], learning_rate: f32) {
         assert_eq!(parameters.len(), self.buffer.len(), "one parameter per momentum");
         assert_eq!(gradient.len(), self.buffer.len(), "one gradient entry per momentum");
         let (alpha, beta) = (self.sgd.decay_factor() as f32, self.sgd.momentum() as f32);

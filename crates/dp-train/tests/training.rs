@@ -1,9 +1,10 @@
 //! Runs of a small model: the recurrence, the ledger, and continuation bit by bit.
 
-use dp_train::gradient::{ClippedSum, PerSampleGradients};
+use dp_train::gradient::{ClippedSum, NonPrivateGradient, PerSampleGradients};
 use dp_train::plan::{DpPlan, PlanRequest, StrategyFor};
 use dp_train::seeds::{NoiseKey, RunSeed};
 use dp_train::training::checkpoint::ResumeError;
+use dp_train::training::open::{OpenRequest, OpenTraining};
 use dp_train::training::{Training, TrainingError};
 use mf_core::{Method, Sgd};
 
@@ -11,10 +12,18 @@ const EXAMPLES: u32 = 23;
 const SEED: RunSeed = RunSeed(7);
 
 fn plan(method: Method) -> DpPlan {
+    scheduled_plan(method, None, StrategyFor::default())
+}
+
+fn scheduled_plan(
+    method: Method,
+    learning_rates: Option<Vec<f64>>,
+    strategy_for: StrategyFor,
+) -> DpPlan {
     DpPlan::new(PlanRequest {
         sgd: Sgd::new(0.99, 0.9).unwrap(),
-        learning_rates: None,
-        strategy_for: StrategyFor::default(),
+        learning_rates,
+        strategy_for,
         method,
         steps: 15,
         min_separation: 5,
@@ -137,4 +146,129 @@ fn data_model_and_rate_must_be_those_of_the_plan() {
     assert_eq!(new(19, 6, 0.1), TrainingError::Separation { planned: 5, found: 4 });
     assert!(matches!(new(3, 6, 0.1), TrainingError::Batches(_)));
     assert!(matches!(new(EXAMPLES, 6, f32::NAN), TrainingError::LearningRate { .. }));
+}
+
+fn take(training: &mut Training, steps: usize) {
+    for _ in 0..steps {
+        training.step(clip).unwrap();
+    }
+}
+
+/// Falls from 1 to 0.2.
+fn falling() -> Vec<f64> {
+    (0..15).map(|step| 1.0 - 0.8 * f64::from(step) / 14.0).collect()
+}
+
+#[test]
+fn a_schedule_scales_the_steps_and_belongs_to_the_checkpoint() {
+    for strategy_for in [StrategyFor::ConstantRate, StrategyFor::Schedule] {
+        let method = Method::Bsr { bands: 5 };
+        let own = || scheduled_plan(method, Some(falling()), strategy_for);
+        let new = |plan| {
+            let key = NoiseKey::fixed(SEED);
+            Training::new(plan, vec![0.1; 6], EXAMPLES, 0.05, SEED, key).unwrap()
+        };
+        let mut whole = new(own());
+        assert_eq!(whole.learning_rate(0), 0.05);
+        assert!((whole.learning_rate(14) - 0.01).abs() < 1e-9);
+        take(&mut whole, 7);
+        let mut bytes = Vec::new();
+        whole.save(&mut bytes, b"").unwrap();
+        take(&mut whole, 8);
+        let (mut continued, _) = Training::load(own(), EXAMPLES, 0.05, SEED, &bytes[..]).unwrap();
+        take(&mut continued, 8);
+        assert_eq!(continued.parameters(), whole.parameters());
+        // The last rate is another one in the last digit; privacy is the same, the run is not.
+        let mut other = falling();
+        other[14] = other[14].next_up();
+        for rates in [None, Some(other)] {
+            let other = scheduled_plan(method, rates, strategy_for);
+            assert!(Training::load(other, EXAMPLES, 0.05, SEED, &bytes[..]).is_err());
+        }
+    }
+}
+
+fn open_request(factors: Option<Vec<f64>>) -> OpenRequest {
+    let sgd = Sgd::new(0.99, 0.9).unwrap();
+    OpenRequest { sgd, learning_rate: 0.05, factors, steps: 15, batch_size: 4, dim: 6 }
+}
+
+fn mean(parameters: &[f32], batch: &[u32]) -> Result<NonPrivateGradient, TrainingError> {
+    Ok(NonPrivateGradient::mean_of_clipped(clip(parameters, batch)?, batch.len()))
+}
+
+#[test]
+fn a_run_without_privacy_is_a_private_one_without_the_noise() {
+    // With a huge epsilon and a clip norm that nothing reaches, almost no noise is left.
+    let mut request = plan(Method::Identity).request().clone();
+    (request.epsilon, request.learning_rates) = (1e12, Some(falling()));
+    let quiet = DpPlan::new(request).unwrap();
+    let noise = quiet.noise_std();
+    assert!(noise < 1e-5, "{noise}");
+    let key = NoiseKey::fixed(SEED);
+    let mut private = Training::new(quiet, vec![0.1; 6], EXAMPLES, 0.05, SEED, key).unwrap();
+    let mut open =
+        OpenTraining::new(open_request(Some(falling())), vec![0.1; 6], EXAMPLES, SEED).unwrap();
+    while !open.is_finished() {
+        private.step(clip).unwrap();
+        open.step(mean).unwrap();
+        for (x, y) in private.parameters().iter().zip(open.parameters()) {
+            assert!((x - y).abs() < 1e-4, "{x} and {y}");
+        }
+    }
+    assert_eq!(open.step(mean), Err(TrainingError::Ended));
+}
+
+#[test]
+fn a_run_without_privacy_continues_bit_by_bit_and_refuses_what_is_not_its_own() {
+    let new = || OpenTraining::new(open_request(None), vec![0.1; 6], EXAMPLES, SEED).unwrap();
+    let mut whole = new();
+    let mut saved = Vec::new();
+    while !whole.is_finished() {
+        let mut bytes = Vec::new();
+        whole.save(&mut bytes, b"note").unwrap();
+        saved.push(bytes);
+        whole.step(mean).unwrap();
+    }
+    for (step, bytes) in saved.iter().enumerate() {
+        let (mut continued, note) =
+            OpenTraining::load(open_request(None), EXAMPLES, SEED, &bytes[..]).unwrap();
+        assert_eq!((continued.steps_taken(), &note[..]), (step, &b"note"[..]));
+        while !continued.is_finished() {
+            continued.step(mean).unwrap();
+        }
+        assert_eq!(continued.parameters(), whole.parameters());
+    }
+    let bytes = &saved[6];
+    let load = |request, examples, seed, bytes: &[u8]| {
+        OpenTraining::load(request, examples, seed, bytes).map(|_| ())
+    };
+    let other = |change: fn(&mut OpenRequest)| {
+        let mut request = open_request(None);
+        change(&mut request);
+        assert!(matches!(load(request, EXAMPLES, SEED, bytes), Err(ResumeError::OtherRun)));
+    };
+    other(|request| request.learning_rate = 0.06);
+    other(|request| request.factors = Some(falling()));
+    other(|request| request.steps = 16);
+    other(|request| request.batch_size = 5);
+    other(|request| request.dim = 5);
+    other(|request| request.sgd = Sgd::new(0.98, 0.9).unwrap());
+    assert!(load(open_request(None), 22, SEED, bytes).is_err());
+    assert!(load(open_request(None), EXAMPLES, RunSeed(8), bytes).is_err());
+    for at in 0..bytes.len() {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 1 << (at % 8);
+        assert!(load(open_request(None), EXAMPLES, SEED, &flipped).is_err(), "byte {at}");
+        assert!(load(open_request(None), EXAMPLES, SEED, &bytes[..at]).is_err(), "cut after {at}");
+    }
+    // Neither kind of checkpoint is taken for the other.
+    let mut private = Vec::new();
+    start(Method::Identity).save(&mut private, b"").unwrap();
+    assert!(matches!(
+        load(open_request(None), EXAMPLES, SEED, &private),
+        Err(ResumeError::Version)
+    ));
+    let loaded = Training::load(plan(Method::Identity), EXAMPLES, 0.05, SEED, &bytes[..]);
+    assert!(matches!(loaded, Err(ResumeError::Version)));
 }

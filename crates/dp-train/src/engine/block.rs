@@ -11,6 +11,8 @@ use crate::engine::plane::Plane;
 use crate::engine::pool;
 use crate::engine::vector::Isa;
 
+mod copies;
+
 /// What is summed over examples.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Goal {
@@ -18,6 +20,18 @@ pub(crate) enum Goal {
     Plain,
     /// The gradients scaled down to this norm.
     Clipped(f64),
+    /// The mean gradients of so many copies of an example, scaled down to this norm.
+    ClippedMeans { copies: usize, clip_norm: f64 },
+}
+
+impl Goal {
+    /// Images per example.
+    pub(crate) fn copies(self) -> usize {
+        match self {
+            Goal::Plain | Goal::Clipped(_) => 1,
+            Goal::ClippedMeans { copies, .. } => copies,
+        }
+    }
 }
 
 /// Counts of the examples that went into a sum.
@@ -62,6 +76,10 @@ pub(crate) struct Workspace {
     squared_norms: Vec<f64>,
     scales: Vec<f32>,
     grams: Grams,
+    /// The gradients of all copies of one example, whole; empty until copies are asked for.
+    copies: Vec<f32>,
+    /// The label of every copy in the block.
+    labels: Vec<u32>,
 }
 
 impl Workspace {
@@ -94,6 +112,8 @@ impl Workspace {
             squared_norms: vec![0.0; samples],
             scales: vec![0.0; samples],
             grams: Grams::default(),
+            copies: Vec::new(),
+            labels: Vec::new(),
         }
     }
 
@@ -208,6 +228,9 @@ impl Workspace {
         goal: Goal,
         sum: &mut [f32],
     ) -> Tally {
+        if let Goal::ClippedMeans { copies, clip_norm } = goal {
+            return self.add_means(model, (images, labels), (copies, clip_norm), sum);
+        }
         let samples = labels.len();
         self.forward(model, samples, images);
         let mut tally = self.backward(model, labels);

@@ -30,6 +30,8 @@ pub enum EngineError {
         /// Numbers that were found.
         found: usize,
     },
+    /// An example without any copy has no gradient.
+    NoCopies,
     /// A label is no class.
     Label {
         /// The label.
@@ -53,6 +55,7 @@ impl fmt::Display for EngineError {
             Self::Logits { expected, found } => {
                 write!(f, "there must be room for {expected} logits, but there is for {found}")
             }
+            Self::NoCopies => write!(f, "every example needs at least one copy"),
             Self::Label { label, classes } => {
                 write!(f, "label {label} is none of the {classes} classes")
             }

@@ -254,16 +254,49 @@ impl Engine {
         batch: Batch<'_>,
         clip_norm: f64,
     ) -> Result<(ClippedSum, BatchMetrics), EngineError> {
+        self.clip(parameters, batch, Goal::Clipped(clip_norm), clip_norm)
+    }
+
+    fn clip(
+        &mut self,
+        parameters: &[f32],
+        batch: Batch<'_>,
+        goal: Goal,
+        clip_norm: f64,
+    ) -> Result<(ClippedSum, BatchMetrics), EngineError> {
         if !(clip_norm > 0.0 && clip_norm.is_finite()) {
             return Err(EngineError::Gradient(GradientError::ClipNorm { clip_norm }));
         }
-        let (sum, metrics, tally) = self.sum(parameters, batch, Goal::Clipped(clip_norm))?;
+        let (sum, metrics, tally) = self.sum(parameters, batch, goal)?;
         let counts = ClipCounts {
-            examples: metrics.examples,
+            examples: batch.labels.len(),
             clipped: tally.clipped,
             non_finite: tally.non_finite,
         };
         Ok((ClippedSum::from_clipping(sum, clip_norm, counts), metrics))
+    }
+
+    /// As [`clipped_sum`](Self::clipped_sum) for examples with several copies, say random crops: the
+    /// gradients of the copies are averaged, and the mean is clipped, so that an example moves the sum by
+    /// at most `clip_norm` however many copies it has.
+    ///
+    /// The images of a label lie one after the other, `copies` of them. Metrics count every copy as an
+    /// example, the counts of the sum do not.
+    ///
+    /// # Errors
+    /// As [`clipped_sum`](Self::clipped_sum); also [`EngineError::NoCopies`].
+    pub fn clipped_sum_of_means(
+        &mut self,
+        parameters: &[f32],
+        batch: Batch<'_>,
+        copies: usize,
+        clip_norm: f64,
+    ) -> Result<(ClippedSum, BatchMetrics), EngineError> {
+        match copies {
+            0 => Err(EngineError::NoCopies),
+            1 => self.clipped_sum(parameters, batch, clip_norm),
+            _ => self.clip(parameters, batch, Goal::ClippedMeans { copies, clip_norm }, clip_norm),
+        }
     }
 
     /// The plain sum of the gradients: no clipping, no privacy.
@@ -286,21 +319,23 @@ impl Engine {
         goal: Goal,
     ) -> Result<(Vec<f32>, BatchMetrics, Tally), EngineError> {
         let Batch { images, labels } = batch;
-        self.check(parameters, images, labels.len())?;
+        let copies = goal.copies();
+        self.check(parameters, images, labels.len() * copies)?;
         let classes = self.network.classes;
         if let Some(&label) = labels.iter().find(|&&label| label as usize >= classes) {
             return Err(EngineError::Label { label, classes });
         }
         self.pack(parameters);
         let examples = labels.len();
-        let lanes = examples.div_ceil(self.microbatch).min(MOST_LANES);
+        let block = (self.microbatch / copies).max(1);
+        let lanes = examples.div_ceil(block).min(MOST_LANES);
         while self.lanes.len() < lanes {
             let sum = vec![0.0; self.network.packed];
             self.lanes.push(Lane { sum, tally: Tally::default() });
         }
         let (network, weights, isa) = (&self.network, &self.weights, self.isa);
         let model = Model { isa, network, weights, parameters };
-        let microbatch = self.microbatch;
+        let pixels = copies * network.input;
         let queue = Mutex::new(self.lanes[..lanes].iter_mut().enumerate());
         self.pool.scope(|scope| {
             for workspace in &mut self.workspaces {
@@ -313,9 +348,9 @@ impl Engine {
                             (index * examples / lanes, (index + 1) * examples / lanes);
                         lane.sum.fill(0.0);
                         lane.tally = Tally::default();
-                        for at in (first..end).step_by(microbatch) {
-                            let to = end.min(at + microbatch);
-                            let images = &images[at * network.input..to * network.input];
+                        for at in (first..end).step_by(block) {
+                            let to = end.min(at + block);
+                            let images = &images[at * pixels..to * pixels];
                             let labels = &labels[at..to];
                             let sum = &mut lane.sum;
                             lane.tally += workspace.add_gradients(model, images, labels, goal, sum);
@@ -339,7 +374,8 @@ impl Engine {
         self.network.unpack(total, &mut flat);
         let mut tally = Tally::default();
         lanes.iter().for_each(|lane| tally += lane.tally);
-        let metrics = BatchMetrics { examples, loss_sum: tally.loss, correct: tally.correct };
+        let (examples, loss_sum) = (examples * copies, tally.loss);
+        let metrics = BatchMetrics { examples, loss_sum, correct: tally.correct };
         Ok((flat, metrics, tally))
     }
 

@@ -149,19 +149,51 @@ impl Architecture {
     /// pair followed by 2 x 2 max pooling, then a linear layer. 307,498 parameters for 10 classes
     /// of 3 x 32 x 32 images.
     pub fn convnet() -> Self {
-        let mut layers = convolutions(Layer::Relu);
-        layers.push(Layer::Linear { in_features: 2048, out_features: 10 });
-        Self::new(CIFAR, layers).expect("a preset fits")
+        Self::convnet_for(CIFAR, 10).expect("a preset fits")
+    }
+
+    /// The same layers for other images and classes.
+    ///
+    /// # Errors
+    /// [`ArchitectureError`] if the input is no image of at least 8 x 8, or without classes.
+    pub fn convnet_for(input: Shape, classes: usize) -> Result<Self, ArchitectureError> {
+        Self::with_head(input, Layer::Relu, &[classes])
     }
 
     /// The ConvNet of the literature: the same convolutions with tanh, then linear layers of 128
     /// (tanh) and 10. 550,570 parameters.
     pub fn convnet_tanh() -> Self {
-        let mut layers = convolutions(Layer::Tanh);
-        layers.push(Layer::Linear { in_features: 2048, out_features: 128 });
-        layers.push(Layer::Tanh);
-        layers.push(Layer::Linear { in_features: 128, out_features: 10 });
-        Self::new(CIFAR, layers).expect("a preset fits")
+        Self::convnet_tanh_for(CIFAR, 10).expect("a preset fits")
+    }
+
+    /// The same layers for other images and classes.
+    ///
+    /// # Errors
+    /// As [`convnet_for`](Self::convnet_for).
+    pub fn convnet_tanh_for(input: Shape, classes: usize) -> Result<Self, ArchitectureError> {
+        Self::with_head(input, Layer::Tanh, &[128, classes])
+    }
+
+    /// The six convolutions, then linear layers of these sizes with activations between them.
+    fn with_head(
+        input: Shape,
+        activation: Layer,
+        sizes: &[usize],
+    ) -> Result<Self, ArchitectureError> {
+        let Shape::Image { channels, .. } = input else {
+            return Err(ArchitectureError::NeedsImage { layer: 0 });
+        };
+        let mut layers = convolutions(channels, activation);
+        let body = Self::new(input, layers.clone())?;
+        let mut in_features = body.shapes.last().map_or(0, |shape| shape.len());
+        for (index, &out_features) in sizes.iter().enumerate() {
+            if index > 0 {
+                layers.push(activation);
+            }
+            layers.push(Layer::Linear { in_features, out_features });
+            in_features = out_features;
+        }
+        Self::new(input, layers)
     }
 
     /// The layers in order.
@@ -195,9 +227,9 @@ impl Architecture {
 
 const CIFAR: Shape = Shape::Image { channels: 3, height: 32, width: 32 };
 
-fn convolutions(activation: Layer) -> Vec<Layer> {
+fn convolutions(channels: usize, activation: Layer) -> Vec<Layer> {
     let mut layers = Vec::new();
-    for (inner, outer) in [(3, 32), (32, 64), (64, 128)] {
+    for (inner, outer) in [(channels, 32), (32, 64), (64, 128)] {
         for in_channels in [inner, outer] {
             let (out_channels, kernel, stride, padding) = (outer, 3, 1, 1);
             layers.push(Layer::Conv2d { in_channels, out_channels, kernel, stride, padding });
@@ -296,6 +328,22 @@ mod tests {
         assert_eq!(names[..4], ["0.weight", "0.bias", "2.weight", "2.bias"]);
         assert_eq!(convnet.parameters()[0].shape, [32, 3, 3, 3]);
         assert_eq!(convnet.shapes().last(), Some(&Shape::Vector { features: 10 }));
+    }
+
+    #[test]
+    fn the_presets_fit_other_images_and_classes() {
+        let clothes = Shape::Image { channels: 1, height: 28, width: 28 };
+        let convnet = Architecture::convnet_for(clothes, 10).unwrap();
+        // 28 -> 14 -> 7 -> 3: the last linear layer takes 128 x 3 x 3.
+        assert_eq!(convnet.parameters()[12].shape, [10, 1152]);
+        assert_eq!(convnet.parameter_count(), 307_498 - 2 * 9 * 32 - 10 * (2048 - 1152));
+        let tanh = Architecture::convnet_tanh_for(clothes, 26).unwrap();
+        assert_eq!(tanh.shapes().last(), Some(&Shape::Vector { features: 26 }));
+        let tiny = Shape::Image { channels: 3, height: 7, width: 9 };
+        let error = Architecture::convnet_for(tiny, 10).unwrap_err();
+        assert!(matches!(error, ArchitectureError::KernelTooLarge { .. }), "{error}");
+        assert!(Architecture::convnet_for(Shape::Vector { features: 9 }, 10).is_err());
+        assert!(Architecture::convnet_for(clothes, 0).is_err());
     }
 
     #[test]

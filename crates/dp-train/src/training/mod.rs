@@ -19,6 +19,10 @@ use crate::update::Momentum;
 
 pub mod checkpoint;
 
+pub mod open;
+
+mod parts;
+
 /// A run of a plan: parameters, momentum, noise and ledger move together or not at all.
 ///
 /// # Guarantees
@@ -28,6 +32,7 @@ pub mod checkpoint;
 pub struct Training {
     plan: DpPlan,
     seed: RunSeed,
+    /// Times the factor of the step, if the plan has a schedule.
     learning_rate: f32,
     parameters: Vec<f32>,
     momentum: Momentum,
@@ -37,7 +42,8 @@ pub struct Training {
 }
 
 impl Training {
-    /// A run before its first step, with the order of `examples` from the seed.
+    /// A run before its first step, with the order of `examples` from the seed. The learning rate is
+    /// multiplied by the plan's rate of the step, if it has a schedule.
     ///
     /// # Errors
     /// [`TrainingError`] if data, model or rate are not those of the plan.
@@ -87,10 +93,17 @@ impl Training {
         let sum = clip(&self.parameters, batch)?;
         let counts = sum.counts();
         let gradient = self.mechanism.privatize(sum).map_err(TrainingError::from)?;
-        let rates = self.plan.request().learning_rates.as_ref();
-        let scale = rates.map_or(1.0, |rates| rates[step]) as f32;
-        self.momentum.step(&mut self.parameters, gradient, self.learning_rate * scale);
+        let rate = self.learning_rate(step);
+        self.momentum.step(&mut self.parameters, gradient, rate);
         Ok(counts)
+    }
+
+    /// The learning rate of a step.
+    ///
+    /// # Panics
+    /// If the plan has a schedule and no such step.
+    pub fn learning_rate(&self, step: usize) -> f32 {
+        rate_of(self.learning_rate, self.plan.request().learning_rates.as_deref(), step)
     }
 
     /// What is run.
@@ -134,6 +147,11 @@ impl Training {
     }
 }
 
+/// The rate of a step: the product is rounded once.
+fn rate_of(learning_rate: f32, factors: Option<&[f64]>, step: usize) -> f32 {
+    factors.map_or(learning_rate, |factors| (f64::from(learning_rate) * factors[step]) as f32)
+}
+
 /// Why a run cannot start or go on.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TrainingError {
@@ -148,6 +166,13 @@ pub enum TrainingError {
     LearningRate {
         /// The value given.
         learning_rate: f32,
+    },
+    /// Not one factor of the learning rate per step.
+    Rates {
+        /// Steps.
+        expected: usize,
+        /// Factors that were given.
+        found: usize,
     },
     /// The data set has too few batches to keep the uses of an example as far apart as planned.
     Separation {
@@ -179,6 +204,9 @@ impl fmt::Display for TrainingError {
                     f,
                     "the learning rate must be positive and finite, but it is {learning_rate}"
                 )
+            }
+            TrainingError::Rates { expected, found } => {
+                write!(f, "{expected} steps need a learning rate each, but there are {found}")
             }
             TrainingError::Separation { planned, found } => write!(
                 f,
