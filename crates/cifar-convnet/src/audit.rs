@@ -1,5 +1,7 @@
 //! `bandroot verify` and `bandroot audit`: for those who do not take our word for it.
 
+use std::path::Path;
+
 use anyhow::{Context, bail};
 use dp_train::audit::{self, AuditReport};
 use dp_train::certificate::Certificate;
@@ -8,6 +10,8 @@ use dp_train::verification;
 use serde::Serialize;
 
 use crate::cli::{Audit, Verify};
+use crate::config;
+use crate::config::privacy::Privacy;
 use crate::output;
 use crate::plan;
 
@@ -25,6 +29,12 @@ struct Report {
 /// Says yes or no; no is an error, so that scripts see it in the exit code.
 pub(crate) fn verify(arguments: &Verify) -> anyhow::Result<()> {
     let path = arguments.run.join("privacy.json");
+    if !path.exists() && is_open(&arguments.run) {
+        bail!(
+            "{} was trained with privacy = \"none\": it has no guarantee to check",
+            arguments.run.display()
+        );
+    }
     let text = std::fs::read_to_string(&path)
         .with_context(|| format!("could not read the certificate {}", path.display()))?;
     let certificate: Certificate = serde_json::from_str(&text)
@@ -53,6 +63,12 @@ pub(crate) fn verify(arguments: &Verify) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// Whether the config of a run says that it is not private.
+fn is_open(run: &Path) -> bool {
+    let config = config::file::read(&run.join("config.toml"), &[]);
+    config.is_ok_and(|config| config.privacy == Privacy::None)
 }
 
 /// Attacks the noise of a config's plan; a bound above the claim is an error.

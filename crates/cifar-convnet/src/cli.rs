@@ -28,6 +28,8 @@ pub(crate) enum Command {
     Calibrate(Calibrate),
     /// Train privately, and leave a run folder that explains and proves itself
     Train(Train),
+    /// Measure again how the model of a finished run does
+    Eval(crate::eval::Eval),
     /// Show what a config promises, before any data is read
     Plan(Plan),
     /// Compare all factorizations for the same privacy

@@ -26,6 +26,17 @@ impl Evaluation {
         pixels: usize,
         classes: usize,
     ) -> Result<Self, EngineError> {
+        Self::with_logits(engine, parameters, split, (pixels, classes), |_, _| {})
+    }
+
+    /// The same, and shows the logits of every example in order.
+    pub(crate) fn with_logits(
+        engine: &mut Engine,
+        parameters: &[f32],
+        split: &Split,
+        (pixels, classes): (usize, usize),
+        mut show: impl FnMut(u32, &[f32]),
+    ) -> Result<Self, EngineError> {
         let (mut correct, mut loss) = (0_usize, 0.0);
         let all: Vec<u32> = (0..split.len() as u32).collect();
         let mut images = vec![0.0; BATCH.min(all.len()) * pixels];
@@ -36,6 +47,7 @@ impl Evaluation {
             split.decode(indices, images);
             engine.forward(parameters, images, logits)?;
             for (&index, logits) in indices.iter().zip(logits.chunks(classes)) {
+                show(index, logits);
                 let label = split.labels()[index as usize] as usize;
                 let (is_correct, cross_entropy) = judge(logits, label);
                 correct += usize::from(is_correct);

@@ -14,6 +14,12 @@ mod train;
 
 mod evaluation;
 
+mod eval;
+
+mod parameters;
+
+mod memory;
+
 mod run_folder;
 
 mod audit;
@@ -49,6 +55,7 @@ fn main() -> ExitCode {
         Command::Reproduce(Reproduce::Runtimes(arguments)) => reproduce::runtimes::run(&arguments),
         Command::Calibrate(arguments) => calibrate::run(&arguments),
         Command::Train(arguments) => train::run(&arguments),
+        Command::Eval(arguments) => eval::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Compare(arguments) => plan::compare(&arguments),
         Command::Verify(arguments) => audit::verify(&arguments),

@@ -36,12 +36,13 @@ pub(crate) fn from_config(
         return Ok(DpPlan::new(request).map_err(bad)?);
     };
     let workload = request.factorized_workload().map_err(bad)?;
-    let options = Options { relative_gap: config.noise.tolerance, ..Options::default() };
+    let options = Options { relative_gap: config.tolerance(), ..Options::default() };
     let (factorization, _) = progress::solve_aof(workload, bands, &options, cache)?;
     Ok(DpPlan::from_factorization(request, &factorization).map_err(bad)?)
 }
 
-fn bad_config(file: &ConfigFile, error: &dyn std::fmt::Display) -> BadArgument {
+/// A refusal that names the config.
+pub(crate) fn bad_config(file: &ConfigFile, error: &dyn std::fmt::Display) -> BadArgument {
     BadArgument(format!("{}: {error}", file.config.display()))
 }
 
@@ -69,7 +70,7 @@ pub(crate) fn compare(arguments: &Compare) -> anyhow::Result<()> {
     let request = request(&config, file)?;
     let separation = request.min_separation;
     let mut methods = comparison::usual_methods(request.steps, separation);
-    methods.push(Method::Aof { bands: separation, tolerance: config.noise.tolerance });
+    methods.push(Method::Aof { bands: separation, tolerance: config.tolerance() });
     let limit = arguments.memory_limit.map(|mebibytes| mebibytes << 20);
     let compared =
         Comparison::new(&request, &methods, limit).map_err(|error| bad_config(file, &error))?;

@@ -19,6 +19,17 @@ pub(crate) fn bar(len: u64) -> ProgressBar {
     ProgressBar::new(len).with_style(style)
 }
 
+/// A bar for the steps of a run that has taken some already, with the time that is left.
+pub(crate) fn training_bar(steps: u64, taken: u64) -> ProgressBar {
+    let template = "{elapsed:>4} {wide_bar} {pos}/{len} {msg}, {eta} left";
+    let style =
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::new(steps).with_style(style).with_position(taken);
+    // What was done before this session says nothing about the time that is left.
+    bar.reset_eta();
+    bar
+}
+
 /// One line for an iteration of the solver.
 pub(crate) fn describe(progress: &Progress) -> String {
     let gap = progress.certified_gap.map_or("none yet".to_owned(), |gap| format!("{gap:.1e}"));

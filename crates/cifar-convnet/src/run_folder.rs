@@ -6,22 +6,31 @@
 //! | `plan.json` | the privacy plan, made before any data was read |
 //! | `environment.json` | program, commit, machine |
 //! | `metrics.csv` | one line per epoch |
+//! | `events.out.tfevents.*` | the same and more, for TensorBoard, while the run goes on |
 //! | `privacy.json` | the certificate; `bandroot verify` checks it |
 //! | `parameters.safetensors` | the trained model, with PyTorch's names and layouts |
+//! | `summary.json` | what was reached, what is claimed |
+//! | `continuations.json` | how far the run has got, to notice if a checkpoint is continued twice |
 //! | `checkpoint-STEP.bin` | the last two states while the run goes on; secret, they hold the noise key |
+//!
+//! A run with `privacy = "none"` has neither plan nor certificate, and nothing to be noticed.
 
 use std::fs;
+use std::io::{BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use dp_train::plan::DpPlan;
-use dp_train::seeds::RunSeed;
-use dp_train::training::Training;
+use dp_train::continuations::Continuations;
+use dp_train::ledger::Ledger;
+use dp_train::training::checkpoint::ResumeError;
 
 use crate::output;
 
 /// How many checkpoints are kept: the newest, and one to fall back on.
 const KEPT: usize = 2;
+
+/// How far the run has got.
+const CONTINUATIONS: &str = "continuations.json";
 
 /// The folder of one run.
 #[derive(Debug, Clone)]
@@ -66,31 +75,23 @@ impl RunFolder {
     }
 
     /// Saves a state, and removes all but the last two.
-    pub(crate) fn save_checkpoint(&self, training: &Training, note: &[u8]) -> anyhow::Result<()> {
-        let mut bytes = Vec::new();
-        training.save(&mut bytes, note)?;
-        let name = format!("checkpoint-{:08}.bin", training.steps_taken());
-        output::write_secret(&self.file(&name), &bytes)?;
+    pub(crate) fn save_checkpoint(&self, steps: usize, bytes: &[u8]) -> anyhow::Result<()> {
+        output::write_secret(&self.file(&format!("checkpoint-{steps:08}.bin")), bytes)?;
         for old in self.checkpoints()?.into_iter().skip(KEPT) {
             fs::remove_file(&old).with_context(|| format!("could not remove {}", old.display()))?;
         }
         Ok(())
     }
 
-    /// The newest state that is whole and of this plan, with its note; states that are not are named
-    /// in warnings.
-    pub(crate) fn load_checkpoint(
+    /// The newest state that `load` takes; states that it does not take are named in warnings.
+    pub(crate) fn load_checkpoint<T>(
         &self,
-        plan: &DpPlan,
-        examples: u32,
-        learning_rate: f32,
-        seed: RunSeed,
-    ) -> anyhow::Result<Option<(Training, Vec<u8>)>> {
+        load: impl Fn(BufReader<fs::File>) -> Result<T, ResumeError>,
+    ) -> anyhow::Result<Option<T>> {
         for path in self.checkpoints()? {
             let file = fs::File::open(&path)
                 .with_context(|| format!("could not read {}", path.display()))?;
-            let reader = std::io::BufReader::new(file);
-            match Training::load(plan.clone(), examples, learning_rate, seed, reader) {
+            match load(BufReader::new(file)) {
                 Ok(loaded) => return Ok(Some(loaded)),
                 Err(error) => eprintln!(
                     "bandroot: warning: {} is not used: {error}; trying the one before it",
@@ -99,6 +100,37 @@ impl RunFolder {
             }
         }
         Ok(None)
+    }
+
+    /// Notes how many steps of a private run can have been seen.
+    pub(crate) fn note_released(&self, ledger: &Ledger) -> anyhow::Result<()> {
+        let mut known = self.continuations()?;
+        known.released(ledger);
+        self.write(CONTINUATIONS, output::json(&known)?.as_bytes())
+    }
+
+    /// Says if a run is about to repeat steps that were released before. With the same data, seed and
+    /// rates, which a continuation insists on, it releases the same numbers again and nothing is lost.
+    pub(crate) fn warn_of_repeated_steps(&self, ledger: &Ledger) -> anyhow::Result<()> {
+        if let Some(steps) = self.continuations()?.repeated_steps(ledger) {
+            eprintln!(
+                "bandroot: warning: steps {} to {} of this run were taken before; they are repeated with \
+                 the same noise on the same data, which releases nothing new",
+                steps.start + 1,
+                steps.end
+            );
+        }
+        Ok(())
+    }
+
+    fn continuations(&self) -> anyhow::Result<Continuations> {
+        let path = self.file(CONTINUATIONS);
+        match fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .with_context(|| format!("{} is damaged", path.display())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Continuations::default()),
+            Err(error) => Err(error).with_context(|| format!("could not read {}", path.display())),
+        }
     }
 
     /// Removes all states: a finished run keeps no secrets.

@@ -35,10 +35,14 @@ fn a_run_leaves_a_folder_that_explains_and_proves_itself() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
+    let events = names.iter().position(|name| name.starts_with("events.out.tfevents.")).unwrap();
+    names.remove(events);
+    assert!(summary["peak_memory_bytes"].as_u64().is_none_or(|bytes| bytes > 1 << 20));
     assert_eq!(
         names,
         [
             "config.toml",
+            "continuations.json",
             "environment.json",
             "metrics.csv",
             "parameters.safetensors",
@@ -157,6 +161,7 @@ fn a_damaged_checkpoint_gives_way_to_the_one_before_it() {
     let assert = bandroot(&format!("train --resume {}", stopped.display())).assert().success();
     let warning = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
     assert!(warning.contains(&newest.display().to_string()), "{warning}");
+    assert!(warning.contains("were taken before"), "{warning}");
     let model = |run: &Path| fs::read(run.join("parameters.safetensors")).unwrap();
     assert!(model(&whole) == model(&stopped));
     refused(&format!("train --resume {}", stopped.display()), 1, &["no checkpoint"]);

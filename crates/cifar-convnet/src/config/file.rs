@@ -66,16 +66,17 @@ fn merge(base: &mut Table, over: Table) {
     }
 }
 
-/// Sets `section.key=value`; the value is TOML, and a bare word stands for a string.
+/// Sets `section.key=value`, or a whole section as in `privacy=none`; the value is TOML, and a bare word
+/// stands for a string.
 fn apply(table: &mut Table, text: &str) -> anyhow::Result<()> {
     let usage = || BadArgument(format!("--set takes section.key=value, not {text:?}"));
     let (path, value) = text.split_once('=').ok_or_else(usage)?;
-    let (sections, key) = path.trim().rsplit_once('.').ok_or_else(usage)?;
+    let (sections, key) = path.trim().rsplit_once('.').unwrap_or(("", path.trim()));
     let value = value.trim();
     let parsed = format!("v = {value}").parse::<Table>().ok().and_then(|mut t| t.remove("v"));
     let value = parsed.unwrap_or_else(|| Value::String(value.to_owned()));
     let mut inner = table;
-    for section in sections.split('.') {
+    for section in sections.split('.').filter(|section| !section.is_empty()) {
         let entry = inner.entry(section).or_insert_with(|| Value::Table(Table::new()));
         inner = entry.as_table_mut().ok_or_else(usage)?;
     }
@@ -128,6 +129,7 @@ fn collect_keys(table: &Table, prefix: &str, keys: &mut Vec<String>) {
 mod tests {
     use std::fs;
 
+    use super::super::privacy::{Neighbouring, Privacy};
     use super::*;
 
     const WHOLE: &str = "
@@ -149,8 +151,9 @@ mod tests {
     fn defaults_are_filled_in() {
         let config = in_folder(&[("a.toml", WHOLE)], &[]).unwrap();
         assert_eq!((config.optimizer.momentum, config.optimizer.decay_factor), (0.0, 1.0));
-        assert_eq!(config.privacy.neighbouring, super::super::Neighbouring::AddRemove);
-        assert_eq!(config.noise.bands, None);
+        let Privacy::Guaranteed(guarantee) = config.privacy else { panic!("it is private") };
+        assert_eq!(guarantee.neighbouring, Neighbouring::AddRemove);
+        assert_eq!(config.noise.unwrap().bands, None);
     }
 
     #[test]
@@ -158,9 +161,10 @@ mod tests {
         let child = "extends = 'base.toml'\n[privacy]\nepsilon = 8.0\n[training]\nepochs = 5";
         let files = [("child.toml", child), ("base.toml", WHOLE)];
         let config = in_folder(&files, &["training.epochs=7", "noise.method=aof"]).unwrap();
-        assert_eq!((config.privacy.epsilon, config.privacy.delta), (8.0, 1e-5));
+        let Privacy::Guaranteed(guarantee) = config.privacy else { panic!("it is private") };
+        assert_eq!((guarantee.epsilon, guarantee.delta), (8.0, 1e-5));
         assert_eq!((config.training.epochs, config.training.batch_size), (7, 100));
-        assert_eq!(config.noise.method, super::super::Method::Aof);
+        assert_eq!(config.noise.unwrap().method, super::super::Method::Aof);
     }
 
     #[test]

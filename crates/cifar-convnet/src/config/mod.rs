@@ -3,7 +3,6 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use dp_train::model::Architecture;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +12,22 @@ pub(crate) mod file;
 
 pub(crate) mod page;
 
+pub(crate) mod privacy;
+
+pub(crate) mod model;
+
+pub(crate) mod schedule;
+
 pub(crate) mod request;
+
+mod error;
+
+#[cfg(test)]
+mod tests;
+
+use model::Model;
+use privacy::Privacy;
+use schedule::Schedule;
 
 /// An experiment: the data, the model, the privacy, the noise and the training.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -23,10 +37,12 @@ pub(crate) struct Config {
     pub(crate) data: Data,
     /// What is trained.
     pub(crate) model: Model,
-    /// What is guaranteed.
+    /// What is guaranteed; or `privacy = "none"` in place of this section, for training without noise
+    /// and without any guarantee.
     pub(crate) privacy: Privacy,
-    /// How the noise is correlated.
-    pub(crate) noise: Noise,
+    /// How the noise is correlated. Needed unless `privacy = "none"`, and not looked at then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) noise: Option<Noise>,
     /// How the parameters move.
     pub(crate) optimizer: Optimizer,
     /// How long, and in which batches.
@@ -52,70 +68,46 @@ pub(crate) struct Data {
     /// tuning.
     #[serde(default)]
     pub(crate) validation: f64,
+    /// Random views of the training pictures; off if left out.
+    #[serde(default, skip_serializing_if = "Augmentation::is_off")]
+    pub(crate) augmentation: Augmentation,
+}
+
+/// Random views of the training pictures. The gradients of an example's views are averaged before they
+/// are clipped: the example stays the unit of privacy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Augmentation {
+    /// Pixels of black around a picture before it is cut back to its size at a random place.
+    #[serde(default)]
+    pub(crate) crop_padding: usize,
+    /// Whether every second view is mirrored, left to right.
+    #[serde(default)]
+    pub(crate) flip: bool,
+    /// Views of an example in every step.
+    #[serde(default = "one_view")]
+    pub(crate) multiplicity: usize,
+}
+
+impl Augmentation {
+    /// Whether every example is shown once and as it is.
+    pub(crate) fn is_off(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Default for Augmentation {
+    fn default() -> Self {
+        Self { crop_padding: 0, flip: false, multiplicity: 1 }
+    }
+}
+
+fn one_view() -> usize {
+    1
 }
 
 fn default_folder() -> PathBuf {
     PathBuf::from("datasets")
-}
-
-/// What is trained.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Model {
-    /// Which model.
-    pub(crate) name: ModelName,
-}
-
-/// A model by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum ModelName {
-    /// The ConvNet of the paper: six 3 x 3 convolutions with ReLU and a linear layer.
-    Convnet,
-    /// The same convolutions with tanh, and linear layers of 128 and 10.
-    ConvnetTanh,
-}
-
-impl Model {
-    /// The layers of the model.
-    pub(crate) fn architecture(&self) -> Architecture {
-        match self.name {
-            ModelName::Convnet => Architecture::convnet(),
-            ModelName::ConvnetTanh => Architecture::convnet_tanh(),
-        }
-    }
-}
-
-/// What is guaranteed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Privacy {
-    /// The privacy loss of the whole training.
-    pub(crate) epsilon: f64,
-    /// The probability with which it may be exceeded.
-    pub(crate) delta: f64,
-    /// Which data sets are told apart at most that well.
-    #[serde(default)]
-    pub(crate) neighbouring: Neighbouring,
-    /// The gradient of every example is scaled down to at most this norm.
-    pub(crate) clip_norm: f64,
-    /// Draws the noise from this seed instead of a secret key: the run is then reproducible and not
-    /// private.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) noise_seed: Option<u64>,
-}
-
-/// Which data sets count as neighbours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Neighbouring {
-    /// One example more or less, at the same place in the order: its gradients are zero.
-    #[default]
-    AddRemove,
-    /// One example's gradients are set to zero.
-    ZeroOut,
-    /// One example is another one, which needs twice the noise.
-    ReplaceOne,
 }
 
 /// How the noise is correlated.
@@ -130,10 +122,25 @@ pub(crate) struct Noise {
     /// Certified relative gap to the optimum at which aof stops.
     #[serde(default = "default_tolerance")]
     pub(crate) tolerance: f64,
+    /// Which learning rates the factorization is made for, if `optimizer.schedule` changes them. Privacy
+    /// does not depend on it.
+    #[serde(default)]
+    pub(crate) strategy_for: StrategyFor,
 }
 
 fn default_tolerance() -> f64 {
     1e-4
+}
+
+/// Which learning rates the factorization is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum StrategyFor {
+    /// A constant one, for which there are closed forms.
+    #[default]
+    ConstantRate,
+    /// Those of the schedule.
+    Schedule,
 }
 
 /// A factorization by name.
@@ -168,14 +175,28 @@ impl fmt::Display for Method {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Optimizer {
-    /// The step size.
+    /// The step size, or the largest one if there is a schedule.
     pub(crate) learning_rate: f64,
+    /// How the learning rate changes from step to step.
+    #[serde(default)]
+    pub(crate) schedule: Schedule,
+    /// Steps over which linear-cooldown falls, at the end of the run; all after the first if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cooldown_steps: Option<usize>,
+    /// The last step's learning rate as a part of `learning_rate`, in (0, 1], for linear-cooldown and
+    /// cosine; 0.01 if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) final_fraction: Option<f64>,
     /// beta: the momentum buffer is multiplied by it in every step, in [0, `decay_factor`).
     #[serde(default)]
     pub(crate) momentum: f64,
     /// alpha: the weights are multiplied by it in every step, in (0, 1]; 1 is no weight decay.
     #[serde(default = "one")]
     pub(crate) decay_factor: f64,
+    /// With `privacy = "none"`, the gradient of every example is scaled down to at most this norm; not
+    /// clipped if left out. A private run has `privacy.clip_norm`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) clip_norm: Option<f64>,
 }
 
 fn one() -> f64 {
@@ -190,10 +211,25 @@ pub(crate) struct Training {
     pub(crate) epochs: usize,
     /// Examples in a batch. What is left over at the end of the data is never used.
     pub(crate) batch_size: usize,
-    /// Seed of the initial parameters and of the order of the examples.
+    /// Seed of the initial parameters, of the order of the examples and of their views.
     #[serde(default)]
     pub(crate) seed: u64,
     /// Steps between checkpoints, besides the one at the end of every epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) checkpoint_steps: Option<usize>,
+    /// What is written to metrics.csv, to the TensorBoard events and to the summary.
+    #[serde(default)]
+    pub(crate) record: Record,
+}
+
+/// Which numbers a run writes down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Record {
+    /// Everything; what no guarantee covers is marked `not-private` in the events and in the certificate.
+    #[default]
+    All,
+    /// Only what may be published along with the model: nothing of training loss, training accuracy,
+    /// clipping, speed, time and memory.
+    Public,
 }

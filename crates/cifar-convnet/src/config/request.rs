@@ -1,66 +1,16 @@
 //! From a config to the request of a plan: epochs and batches become `n`, `b` and `k`.
 
-use std::fmt;
-
+use anyhow::ensure;
 use dp_train::calibration;
-use dp_train::model::{Architecture, Shape};
-use dp_train::plan::{PlanRequest, StrategyFor};
+use dp_train::plan::{self, PlanRequest};
+use dp_train::training::open::OpenRequest;
 use mf_core::Sgd;
 
-use super::{Config, Data, Method, Neighbouring};
+use super::error::RequestError;
+use super::privacy::{Guarantee, Neighbouring, Privacy};
+use super::{Config, Data, Method, Noise, Record, StrategyFor};
 use crate::dataset::textures::Textures;
 use crate::dataset::{Dataset, Name};
-use crate::output::BadArgument;
-
-/// A number of the config that leaves nothing to plan.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum RequestError {
-    /// No batch can be filled.
-    BatchSize { batch_size: usize, examples: usize },
-    /// A number of examples for a data set that has its own.
-    Examples { name: &'static str },
-    /// A share of examples that leaves nothing to train on or to validate with.
-    Validation { share: f64 },
-    /// Nothing is to be trained.
-    NoEpochs,
-    /// More bands than steps in an epoch, for a method whose columns must not overlap.
-    AofBands { bands: usize, separation: usize },
-    /// A number that the factorization refuses.
-    Optimizer(mf_core::Error),
-    /// The learning rate is not a positive finite number.
-    LearningRate { learning_rate: f64 },
-}
-
-impl fmt::Display for RequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RequestError::BatchSize { batch_size, examples } => write!(
-                f,
-                "training.batch_size must be between 1 and the {examples} training examples, \
-                 but it is {batch_size}"
-            ),
-            RequestError::Examples { name } => write!(
-                f,
-                "data.examples and data.test_examples are for textures; {name} has its own number"
-            ),
-            RequestError::Validation { share } => write!(
-                f,
-                "data.validation must be 0 or leave both parts some examples, but it is {share}"
-            ),
-            RequestError::NoEpochs => write!(f, "training.epochs must be at least 1"),
-            RequestError::AofBands { bands, separation } => write!(
-                f,
-                "noise.bands must be at most the {separation} steps of an epoch for aof, \
-                 but it is {bands}"
-            ),
-            RequestError::Optimizer(error) => write!(f, "optimizer: {error}"),
-            RequestError::LearningRate { learning_rate } => write!(
-                f,
-                "optimizer.learning_rate must be positive and finite, but it is {learning_rate}"
-            ),
-        }
-    }
-}
 
 impl Data {
     /// How many examples there will be to train on, without reading them.
@@ -102,34 +52,31 @@ impl Data {
     }
 }
 
+/// How long a run is: an epoch is `b = examples / batch_size` steps, rounded down, because the remainder
+/// is dropped; an example takes part once per epoch, so `k = epochs` and `n = k b`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Steps {
+    pub(crate) per_epoch: usize,
+    pub(crate) total: usize,
+}
+
 impl Config {
-    /// Whether the model takes the pictures of the data set and tells its classes apart.
-    pub(crate) fn check_shape(
-        &self,
-        data: &Dataset,
-        architecture: &Architecture,
-    ) -> Result<(), BadArgument> {
-        let shape = data.shape;
-        let found =
-            Shape::Image { channels: shape.channels, height: shape.height, width: shape.width };
-        let shapes = architecture.shapes();
-        let classes = Shape::Vector { features: data.classes.len() };
-        if shapes.first() == Some(&found) && shapes.last() == Some(&classes) {
-            return Ok(());
-        }
-        Err(BadArgument(format!(
-            "model.name does not fit data.name: {} has pictures of {} x {} x {} in {} classes",
+    /// Reads the data, and sees that it is what the plan was made for.
+    pub(crate) fn load_data(&self) -> anyhow::Result<Dataset> {
+        let data = self.data.load()?;
+        let (found, expected) = (data.train.len(), self.data.training_examples());
+        let fits = data.shape == data.name.shape() && expected == Ok(found);
+        ensure!(
+            fits,
+            "{} has {found} training pictures of {:?}, which is not the data set of that name",
             data.name.as_str(),
-            shape.channels,
-            shape.height,
-            shape.width,
-            data.classes.len()
-        )))
+            data.shape
+        );
+        Ok(data)
     }
 
-    /// The request of the plan: an epoch is `b = examples / batch_size` steps, rounded down, because the
-    /// remainder is dropped; an example takes part once per epoch, so `k = epochs` and `n = k b`.
-    pub(crate) fn plan_request(&self) -> Result<PlanRequest, RequestError> {
+    /// How long the run is, and that all numbers of the run besides privacy can be used.
+    pub(crate) fn steps(&self) -> Result<Steps, RequestError> {
         let (examples, batch_size) = (self.data.training_examples()?, self.training.batch_size);
         if batch_size == 0 || batch_size > examples {
             return Err(RequestError::BatchSize { batch_size, examples });
@@ -141,37 +88,94 @@ impl Config {
         if !(learning_rate > 0.0 && learning_rate.is_finite()) {
             return Err(RequestError::LearningRate { learning_rate });
         }
-        let sgd = Sgd::new(self.optimizer.decay_factor, self.optimizer.momentum)
-            .map_err(RequestError::Optimizer)?;
-        let min_separation = examples / batch_size;
-        let bands = self.noise.bands.unwrap_or(min_separation);
-        if self.noise.method == Method::Aof && bands > min_separation {
-            return Err(RequestError::AofBands { bands, separation: min_separation });
+        let (views, shape) = (&self.data.augmentation, self.data.name.shape());
+        let (padding, side) = (views.crop_padding, shape.height.min(shape.width));
+        if views.multiplicity == 0 {
+            return Err(RequestError::NoViews);
+        }
+        if padding >= side {
+            return Err(RequestError::CropPadding { padding, side });
+        }
+        let per_epoch = examples / batch_size;
+        Ok(Steps { per_epoch, total: per_epoch * self.training.epochs })
+    }
+
+    fn sgd(&self) -> Result<Sgd, RequestError> {
+        Sgd::new(self.optimizer.decay_factor, self.optimizer.momentum)
+            .map_err(RequestError::Optimizer)
+    }
+
+    /// What is guaranteed, and the noise for it.
+    fn guarantee(&self) -> Result<(&Guarantee, &Noise), RequestError> {
+        match (&self.privacy, &self.noise) {
+            (Privacy::None, _) => Err(RequestError::NotPrivate),
+            (Privacy::Guaranteed(_), None) => Err(RequestError::NoNoise),
+            (Privacy::Guaranteed(guarantee), Some(noise)) => Ok((guarantee, noise)),
+        }
+    }
+
+    /// Where aof stops.
+    pub(crate) fn tolerance(&self) -> f64 {
+        self.noise.as_ref().map_or_else(super::default_tolerance, |noise| noise.tolerance)
+    }
+
+    /// The request of the plan.
+    pub(crate) fn plan_request(&self) -> Result<PlanRequest, RequestError> {
+        let (guarantee, noise) = self.guarantee()?;
+        if self.optimizer.clip_norm.is_some() {
+            return Err(RequestError::TwoClipNorms);
+        }
+        let Steps { per_epoch, total } = self.steps()?;
+        let bands = noise.bands.unwrap_or(per_epoch);
+        if noise.method == Method::Aof && bands > per_epoch {
+            return Err(RequestError::AofBands { bands, separation: per_epoch });
         }
         Ok(PlanRequest {
-            sgd,
-            learning_rates: None,
-            strategy_for: StrategyFor::default(),
-            method: match self.noise.method {
+            sgd: self.sgd()?,
+            learning_rates: self.optimizer.factors(total)?,
+            strategy_for: match noise.strategy_for {
+                StrategyFor::ConstantRate => plan::StrategyFor::ConstantRate,
+                StrategyFor::Schedule => plan::StrategyFor::Schedule,
+            },
+            method: match noise.method {
                 Method::Identity => mf_core::Method::Identity,
                 Method::Input => mf_core::Method::Input,
                 Method::Sqrt => mf_core::Method::SquareRoot,
                 Method::Bsr => mf_core::Method::Bsr { bands },
-                Method::Aof => mf_core::Method::Aof { bands, tolerance: self.noise.tolerance },
+                Method::Aof => mf_core::Method::Aof { bands, tolerance: noise.tolerance },
             },
-            steps: min_separation * self.training.epochs,
-            min_separation,
+            steps: total,
+            min_separation: per_epoch,
             max_participations: Some(self.training.epochs),
-            clip_norm: self.privacy.clip_norm,
-            batch_size,
-            epsilon: self.privacy.epsilon,
-            delta: self.privacy.delta,
-            neighbouring: match self.privacy.neighbouring {
+            clip_norm: guarantee.clip_norm,
+            batch_size: self.training.batch_size,
+            epsilon: guarantee.epsilon,
+            delta: guarantee.delta,
+            neighbouring: match guarantee.neighbouring {
                 Neighbouring::AddRemove => calibration::Neighbouring::AddRemove,
                 Neighbouring::ZeroOut => calibration::Neighbouring::ZeroOut,
                 Neighbouring::ReplaceOne => calibration::Neighbouring::ReplaceOne,
             },
-            dim: self.model.architecture().parameter_count(),
+            dim: self.model.architecture(self.data.name)?.parameter_count(),
+        })
+    }
+
+    /// The request of a run without privacy.
+    pub(crate) fn open_request(&self) -> Result<OpenRequest, RequestError> {
+        if self.training.record == Record::Public {
+            return Err(RequestError::NothingPublic);
+        }
+        if let Some(clip_norm) = self.optimizer.clip_norm.filter(|&c| !(c > 0.0 && c.is_finite())) {
+            return Err(RequestError::ClipNorm { clip_norm });
+        }
+        let Steps { total, .. } = self.steps()?;
+        Ok(OpenRequest {
+            sgd: self.sgd()?,
+            learning_rate: self.optimizer.learning_rate as f32,
+            factors: self.optimizer.factors(total)?,
+            steps: total,
+            batch_size: self.training.batch_size,
+            dim: self.model.architecture(self.data.name)?.parameter_count(),
         })
     }
 }

@@ -23,7 +23,10 @@ pub(super) const FILES: [KnownFile; 4] = [
     KnownFile { file: "t10k-labels-idx1-ubyte", md5: "15d484375f8d13e6eb1aabb0c3f46965" },
 ];
 
-const CLASSES: [&str; 10] = [
+/// What the pictures of the real data set look like.
+pub(super) const SHAPE: Shape = Shape { channels: 1, height: 28, width: 28 };
+
+pub(super) const CLASSES: [&str; 10] = [
     "T-shirt",
     "trouser",
     "pullover",

@@ -18,6 +18,8 @@ pub(crate) mod description;
 
 pub(crate) mod sheet;
 
+pub(crate) mod views;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
@@ -49,6 +51,24 @@ impl Name {
             Name::Textures => "textures",
             Name::Cifar10 => "cifar10",
             Name::FashionMnist => "fashion-mnist",
+        }
+    }
+
+    /// What its pictures look like, known before they are read.
+    pub(crate) fn shape(self) -> Shape {
+        match self {
+            Name::Textures => textures::SHAPE,
+            Name::Cifar10 => cifar10::SHAPE,
+            Name::FashionMnist => fashion_mnist::SHAPE,
+        }
+    }
+
+    /// The names of its labels.
+    pub(crate) fn classes(self) -> &'static [&'static str] {
+        match self {
+            Name::Textures => &scene::CLASSES,
+            Name::Cifar10 => &cifar10::CLASSES,
+            Name::FashionMnist => &fashion_mnist::CLASSES,
         }
     }
 
@@ -171,7 +191,7 @@ impl Split {
         assert_eq!(out.len(), indices.len() * self.image_len, "room for every picture");
         for (&index, out) in indices.iter().zip(out.chunks_exact_mut(self.image_len)) {
             for (number, &byte) in out.iter_mut().zip(self.image(index as usize)) {
-                *number = f32::from(2 * i16::from(byte) - 255) / 255.0;
+                *number = decoded(byte);
             }
         }
     }
@@ -207,6 +227,11 @@ impl Split {
         }
         subset
     }
+}
+
+/// `byte / 127.5 - 1`, rounded once.
+fn decoded(byte: u8) -> f32 {
+    f32::from(2 * i16::from(byte) - 255) / 255.0
 }
 
 #[cfg(test)]
@@ -251,6 +276,13 @@ mod tests {
         for share in [0.0, 1.0, -0.1, f64::NAN, f64::INFINITY] {
             assert!(split.hold_out(share).is_err(), "{share}");
         }
+    }
+
+    #[test]
+    fn the_shape_and_classes_of_a_name_are_those_of_its_data() {
+        let data = textures::Textures { train: 1, test: 1, seed: 0 }.draw();
+        assert_eq!((data.shape, data.classes), (data.name.shape(), data.name.classes()));
+        assert!(Name::value_variants().iter().all(|name| name.classes().len() == 10));
     }
 
     #[test]

@@ -27,7 +27,7 @@ impl Default for Textures {
 pub(super) const DEFAULT_MD5: [&str; 2] =
     ["185e07c7b23d4f6526f2b52a8b6adda8", "a3b804af882dee8f5692ec97da371d5b"];
 
-const SHAPE: Shape = Shape { channels: 3, height: SIDE, width: SIDE };
+pub(super) const SHAPE: Shape = Shape { channels: 3, height: SIDE, width: SIDE };
 
 impl Textures {
     /// Draws all pictures, on all cores. Picture `i` has class `i mod 10` and depends on the seed, on

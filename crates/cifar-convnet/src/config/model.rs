@@ -1,0 +1,72 @@
+//! What is trained: a model by name, or layer by layer.
+
+use dp_train::model::{Architecture, ArchitectureError, Layer, Shape};
+use schemars::JsonSchema;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::error::RequestError;
+use crate::dataset;
+
+/// What is trained.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Model {
+    /// Which model. The ConvNets fit themselves to the size of the pictures and to the number of classes;
+    /// own stands for `layers`.
+    pub(crate) name: ModelName,
+    /// A model of one's own, one table per layer, from the picture to a vector with one number per class:
+    /// `{ layer = "conv2d", in_channels = 3, out_channels = 16, kernel = 3, stride = 1, padding = 1 }`,
+    /// `{ layer = "linear", in_features = 256, out_features = 10 }`, `{ layer = "relu" }`,
+    /// `{ layer = "tanh" }`, `{ layer = "max_pool2d", kernel = 2, stride = 2 }`,
+    /// `{ layer = "avg_pool2d", kernel = 2, stride = 2 }`, `{ layer = "group_norm", groups = 4 }`,
+    /// `{ layer = "flatten" }`.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "layers")]
+    #[schemars(with = "Option<Vec<serde_json::Value>>")]
+    pub(crate) layers: Option<Vec<Layer>>,
+}
+
+/// A model by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ModelName {
+    /// The ConvNet of the paper: six 3 x 3 convolutions with ReLU and a linear layer.
+    Convnet,
+    /// The same convolutions with tanh, and linear layers of 128 and 10.
+    ConvnetTanh,
+    /// The one that the layers describe.
+    Own,
+}
+
+/// Reads the layers one by one, so that the one that is wrong is named.
+fn layers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Layer>>, D::Error> {
+    let entries = Vec::<toml::Value>::deserialize(deserializer)?;
+    let layer = |(index, entry): (usize, toml::Value)| {
+        entry.try_into::<Layer>().map_err(|error| {
+            let reason = error.to_string().trim().replace('\n', " ");
+            D::Error::custom(format!("model.layers, layer {index}: {reason}"))
+        })
+    };
+    entries.into_iter().enumerate().map(layer).collect::<Result<_, _>>().map(Some)
+}
+
+impl Model {
+    /// The layers of the model for the pictures and classes of a data set.
+    pub(crate) fn architecture(&self, data: dataset::Name) -> Result<Architecture, RequestError> {
+        let dataset::Shape { channels, height, width } = data.shape();
+        let (input, classes) = (Shape::Image { channels, height, width }, data.classes().len());
+        let wrong = |error: ArchitectureError| RequestError::Layers(error);
+        let architecture = match (self.name, &self.layers) {
+            (ModelName::Convnet, None) => Architecture::convnet_for(input, classes),
+            (ModelName::ConvnetTanh, None) => Architecture::convnet_tanh_for(input, classes),
+            (ModelName::Own, Some(layers)) => Architecture::new(input, layers.clone()),
+            (ModelName::Own, None) => return Err(RequestError::NoLayers),
+            (_, Some(_)) => return Err(RequestError::UnusedLayers),
+        }
+        .map_err(wrong)?;
+        match architecture.shapes().last() {
+            Some(&Shape::Vector { features }) if features == classes => Ok(architecture),
+            _ => Err(RequestError::Logits { classes }),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What is guaranteed: a table with epsilon and delta, or the word "none".
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// What is guaranteed, if anything. There is no default: who wants no privacy has to say so.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Privacy {
+    /// `privacy = "none"`: training without noise.
+    None,
+    /// `[privacy]` with its keys.
+    Guaranteed(Guarantee),
+}
+
+/// What is guaranteed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Guarantee {
+    /// The privacy loss of the whole training.
+    pub(crate) epsilon: f64,
+    /// The probability with which it may be exceeded.
+    pub(crate) delta: f64,
+    /// Which data sets are told apart at most that well.
+    #[serde(default)]
+    pub(crate) neighbouring: Neighbouring,
+    /// The gradient of every example is scaled down to at most this norm.
+    pub(crate) clip_norm: f64,
+    /// Draws the noise from this seed instead of a secret key: the run is then reproducible and not
+    /// private.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) noise_seed: Option<u64>,
+}
+
+/// Which data sets count as neighbours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Neighbouring {
+    /// One example more or less, at the same place in the order: its gradients are zero.
+    #[default]
+    AddRemove,
+    /// One example's gradients are set to zero.
+    ZeroOut,
+    /// One example is another one, which needs twice the noise.
+    ReplaceOne,
+}
+
+impl Serialize for Privacy {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Privacy::None => serializer.serialize_str("none"),
+            Privacy::Guaranteed(guarantee) => guarantee.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Privacy {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NoneOrTable)
+    }
+}
+
+struct NoneOrTable;
+
+impl<'de> Visitor<'de> for NoneOrTable {
+    type Value = Privacy;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("privacy = \"none\", or a section [privacy] with epsilon, delta and clip_norm")
+    }
+
+    fn visit_str<E: Error>(self, word: &str) -> Result<Privacy, E> {
+        match word {
+            "none" => Ok(Privacy::None),
+            _ => Err(E::invalid_value(serde::de::Unexpected::Str(word), &self)),
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Privacy, A::Error> {
+        Guarantee::deserialize(MapAccessDeserializer::new(map)).map(Privacy::Guaranteed)
+    }
+}
+
+/// The keys of the section, which is all that the reference page and the check of keys look at.
+impl JsonSchema for Privacy {
+    fn schema_name() -> Cow<'static, str> {
+        "Privacy".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Guarantee::json_schema(generator)
+    }
+}

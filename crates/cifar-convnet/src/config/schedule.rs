@@ -1,0 +1,141 @@
+//! Schedules: one factor of the learning rate per step.
+//!
+//! With `n` steps counted from 0, the last `c` of them in the cooldown, and the fraction `f` that the last
+//! step has:
+//!
+//! ```text
+//! constant          1
+//! linear-cooldown   1 - (1 - f) max(0, t - (n - 1 - c)) / c
+//! cosine            f + (1 - f) (1 + cos(pi t / (n - 1))) / 2
+//! ```
+//!
+//! The first step has factor 1 and the last `f`; a run of one step has factor 1.
+
+use std::f64::consts::PI;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Optimizer;
+use super::error::RequestError;
+
+/// The last factor if none is given.
+const FINAL_FRACTION: f64 = 0.01;
+
+/// How the learning rate changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Schedule {
+    /// Not at all.
+    #[default]
+    Constant,
+    /// Down a straight line at the end.
+    LinearCooldown,
+    /// Down half a wave over the whole run.
+    Cosine,
+}
+
+impl Optimizer {
+    /// The factor of every step; none if the rate is constant. The bits do not depend on the machine.
+    pub(crate) fn factors(&self, steps: usize) -> Result<Option<Vec<f64>>, RequestError> {
+        let fraction = self.final_fraction.unwrap_or(FINAL_FRACTION);
+        if !(fraction > 0.0 && fraction <= 1.0) {
+            return Err(RequestError::FinalFraction { fraction });
+        }
+        if self.cooldown_steps.is_some() && self.schedule != Schedule::LinearCooldown {
+            return Err(RequestError::NoCooldown { key: "cooldown_steps" });
+        }
+        let last = steps.saturating_sub(1);
+        let shape: Box<dyn Fn(usize) -> f64> = match self.schedule {
+            Schedule::Constant if self.final_fraction.is_some() => {
+                return Err(RequestError::NoCooldown { key: "final_fraction" });
+            }
+            Schedule::Constant => return Ok(None),
+            Schedule::LinearCooldown => {
+                let cooldown = self.cooldown_steps.unwrap_or(last);
+                if cooldown > last || self.cooldown_steps == Some(0) {
+                    return Err(RequestError::Cooldown { cooldown, most: last });
+                }
+                Box::new(move |t| {
+                    let into = t.saturating_sub(last - cooldown);
+                    1.0 - into as f64 / cooldown.max(1) as f64
+                })
+            }
+            Schedule::Cosine => {
+                Box::new(move |t| (1.0 + libm::cos(PI * t as f64 / last.max(1) as f64)) / 2.0)
+            }
+        };
+        Ok(Some((0..steps).map(|t| fraction + (1.0 - fraction) * shape(t)).collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn factors(
+        schedule: Schedule,
+        cooldown_steps: Option<usize>,
+        final_fraction: Option<f64>,
+        steps: usize,
+    ) -> Result<Option<Vec<f64>>, RequestError> {
+        let optimizer = Optimizer {
+            learning_rate: 1.0,
+            schedule,
+            cooldown_steps,
+            final_fraction,
+            momentum: 0.0,
+            decay_factor: 1.0,
+            clip_norm: None,
+        };
+        optimizer.factors(steps)
+    }
+
+    fn close(found: Option<Vec<f64>>, expected: &[f64]) {
+        let found = found.unwrap();
+        assert_eq!(found.len(), expected.len());
+        for (f, e) in found.iter().zip(expected) {
+            assert!((f - e).abs() < 1e-15, "{found:?} against {expected:?}");
+        }
+    }
+
+    #[test]
+    fn every_schedule_follows_its_formula() {
+        use Schedule::{Constant, Cosine, LinearCooldown};
+        assert_eq!(factors(Constant, None, None, 5), Ok(None));
+        // By hand: the last 4 of 6 steps go from 1 to 0.2.
+        let cooled = factors(LinearCooldown, Some(4), Some(0.2), 6).unwrap();
+        close(cooled, &[1.0, 1.0, 0.8, 0.6, 0.4, 0.2]);
+        let whole = factors(LinearCooldown, None, Some(0.5), 3).unwrap();
+        close(whole, &[1.0, 0.75, 0.5]);
+        // cos 0, pi/3, 2 pi/3, pi are 1, 1/2, -1/2, -1.
+        let cosine = factors(Cosine, None, Some(0.2), 4).unwrap();
+        close(cosine, &[1.0, 0.8, 0.4, 0.2]);
+        close(factors(Cosine, None, None, 2).unwrap(), &[1.0, 0.01]);
+        for schedule in [LinearCooldown, Cosine] {
+            close(factors(schedule, None, None, 1).unwrap(), &[1.0]);
+            let long = factors(schedule, None, None, 1000).unwrap().unwrap();
+            assert!(long.windows(2).all(|pair| pair[0] > pair[1]), "{schedule:?} falls");
+            assert!((long[999] - 0.01).abs() < 1e-15);
+        }
+    }
+
+    #[test]
+    fn keys_that_a_schedule_has_no_use_for_are_refused() {
+        use Schedule::{Constant, Cosine, LinearCooldown};
+        for (schedule, cooldown, fraction) in [
+            (Constant, Some(3), None),
+            (Constant, None, Some(0.5)),
+            (Cosine, Some(3), None),
+            (Cosine, None, Some(0.0)),
+            (Cosine, None, Some(1.5)),
+            (Cosine, None, Some(f64::NAN)),
+            (LinearCooldown, Some(0), None),
+            (LinearCooldown, Some(10), None),
+        ] {
+            let found = factors(schedule, cooldown, fraction, 10);
+            let message = found.unwrap_err().to_string();
+            assert!(message.contains("optimizer."), "{message}");
+        }
+    }
+}

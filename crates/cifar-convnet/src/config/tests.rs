@@ -1,0 +1,175 @@
+//! Configs as experiments: the paper's cells, what is refused, and that a config survives its own file.
+
+use std::path::{Path, PathBuf};
+
+use dp_train::plan;
+
+use super::file::read;
+use super::privacy::Privacy;
+use super::*;
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+fn config(path: &str, overrides: &[&str]) -> Result<Config, String> {
+    let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+    read(&repository(path), &overrides).map_err(|error| format!("{error:#}"))
+}
+
+/// The first thing that is wrong with a config, wherever it is found.
+fn refusal(path: &str, overrides: &[&str]) -> String {
+    let config = match config(path, overrides) {
+        Ok(config) => config,
+        Err(message) => return message,
+    };
+    match config.privacy {
+        Privacy::None => config.open_request().unwrap_err().to_string(),
+        Privacy::Guaranteed(_) => config.plan_request().unwrap_err().to_string(),
+    }
+}
+
+#[derive(Debug, serde::Deserialize)]
+struct Cell {
+    participation: String,
+    epsilon: f64,
+    delta: f64,
+    n: usize,
+    k: usize,
+    b: usize,
+    batch_size: usize,
+    method: String,
+}
+
+#[test]
+fn every_cell_of_the_papers_accuracy_table_follows_from_its_base() {
+    let table = include_str!("../../paper/cifar10_accuracy.csv");
+    let mut cells = 0;
+    for cell in csv::Reader::from_reader(table.as_bytes()).deserialize() {
+        let cell: Cell = cell.unwrap();
+        let size = match cell.participation.as_str() {
+            "single" => format!("training.batch_size={}", cell.batch_size),
+            _ => format!("training.epochs={}", cell.k),
+        };
+        let epsilon = format!("privacy.epsilon={}", cell.epsilon);
+        let method = format!("noise.method={}", cell.method);
+        let path = format!("configs/paper/{}.toml", cell.participation);
+        let request = config(&path, &[&size, &epsilon, &method]).unwrap().plan_request().unwrap();
+        let pattern = request.participation().unwrap();
+        assert_eq!((pattern.steps(), pattern.min_separation()), (cell.n, cell.b), "{cell:?}");
+        assert_eq!(pattern.max_participations(), cell.k);
+        assert_eq!((request.epsilon, request.delta), (cell.epsilon, cell.delta));
+        assert_eq!((request.batch_size, request.dim), (cell.batch_size, 307_498));
+        let expected = match cell.method.as_str() {
+            "bsr" => mf_core::Method::Bsr { bands: cell.b },
+            "aof" => mf_core::Method::Aof { bands: cell.b, tolerance: 1e-4 },
+            "identity" => mf_core::Method::Identity,
+            _ => mf_core::Method::Input,
+        };
+        assert_eq!(request.method, expected);
+        cells += 1;
+    }
+    assert_eq!(cells, 228);
+}
+
+#[test]
+fn every_config_of_the_repository_can_be_run_and_survives_its_own_file() {
+    let mut found = 0;
+    for folder in ["configs", "configs/paper"] {
+        for entry in std::fs::read_dir(repository(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let is_config = path.extension().is_some_and(|extension| extension == "toml");
+            // The base of the paper's settings is no experiment.
+            if !is_config || path.ends_with("paper/cifar10.toml") {
+                continue;
+            }
+            found += 1;
+            let config = read(&path, &[]).unwrap();
+            match config.privacy {
+                Privacy::None => drop(config.open_request().unwrap()),
+                Privacy::Guaranteed(_) => drop(config.plan_request().unwrap()),
+            }
+            let folder = tempfile::tempdir().unwrap();
+            let written = folder.path().join("config.toml");
+            std::fs::write(&written, toml::to_string_pretty(&config).unwrap()).unwrap();
+            assert_eq!(read(&written, &[]).unwrap(), config, "{}", path.display());
+        }
+    }
+    assert!(found >= 8, "{found}");
+}
+
+#[test]
+fn a_schedule_reaches_the_plan() {
+    let overrides = ["optimizer.schedule=cosine", "optimizer.final_fraction=0.1"];
+    let config = config("configs/quickstart.toml", &overrides).unwrap();
+    let request = config.plan_request().unwrap();
+    let rates = request.learning_rates.clone().unwrap();
+    assert_eq!((rates.len(), request.steps, rates[0]), (200, 200, 1.0));
+    assert!((rates[199] - 0.1).abs() < 1e-15);
+    assert_eq!(request.strategy_for, plan::StrategyFor::ConstantRate);
+    let mut scheduled = config.clone();
+    scheduled.noise.as_mut().unwrap().strategy_for = StrategyFor::Schedule;
+    let scheduled = scheduled.plan_request().unwrap();
+    assert_eq!(scheduled.strategy_for, plan::StrategyFor::Schedule);
+    assert_ne!(scheduled.factorized_workload(), request.factorized_workload());
+}
+
+#[test]
+fn the_presets_fit_every_data_set() {
+    let dim = |data: &str, model: &str| {
+        let overrides = [format!("data.name={data}"), format!("model.name={model}")];
+        let overrides: Vec<&str> = overrides.iter().map(String::as_str).collect();
+        config("configs/quickstart.toml", &overrides).unwrap().plan_request().unwrap().dim
+    };
+    assert_eq!(dim("cifar10", "convnet"), 307_498);
+    assert_eq!(dim("cifar10", "convnet-tanh"), 550_570);
+    assert_eq!(dim("fashion-mnist", "convnet"), 307_498 - 2 * 9 * 32 - 10 * (2048 - 1152));
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_by_its_key() {
+    let quickstart = "configs/quickstart.toml";
+    let cases: [(&[&str], &str); 21] = [
+        (&["privacy=nne"], "privacy = \"none\""),
+        (&["privacy=3"], "privacy = \"none\""),
+        (&["privacy=none", "privacy.epsilon=3"], "--set"),
+        (&["privacy.epsilom=3"], "did you mean privacy.epsilon?"),
+        (&["privac=none"], "did you mean privacy?"),
+        (&["optimizer.clip_norm=1.0"], "privacy.clip_norm"),
+        (&["privacy=none", "optimizer.clip_norm=-1.0"], "optimizer.clip_norm"),
+        (&["privacy=none", "training.record=public"], "training.record"),
+        (&["optimizer.schedule=cosin"], "cosin"),
+        (&["optimizer.cooldown_steps=5"], "optimizer.cooldown_steps"),
+        (
+            &["optimizer.schedule=linear-cooldown", "optimizer.cooldown_steps=200"],
+            "between 1 and 199",
+        ),
+        (&["data.augmentation.flop=true"], "did you mean data.augmentation.flip?"),
+        (&["data.augmentation.multiplicity=0"], "data.augmentation.multiplicity"),
+        (&["data.augmentation.crop_padding=32"], "data.augmentation.crop_padding"),
+        (&["model.name=own"], "model.layers"),
+        (&["model.layers=[{layer='relu'}]"], "model.layers"),
+        (&["model.name=own", "model.layers=[{layer='relu'}]"], "10 numbers"),
+        (&["model.name=own", "model.layers=[{layer='relu'}, {layer='rel'}]"], "layer 1"),
+        (
+            &["model.name=own", "model.layers=[{layer='linear', in_features=3, out=4}]"],
+            "layer 0: unknown field `out`",
+        ),
+        (
+            &["model.name=own", "model.layers=[{layer='linear', in_features=3, out_features=4}]"],
+            "flatten first",
+        ),
+        (&["training.record=some"], "some"),
+    ];
+    for (overrides, word) in cases {
+        let message = refusal(quickstart, overrides);
+        assert!(message.contains(word), "{overrides:?}: no {word:?} in {message:?}");
+    }
+    let text = std::fs::read_to_string(repository(quickstart)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.toml");
+    std::fs::write(&path, text.replace("[noise]\nmethod = \"bsr\"", "")).unwrap();
+    let error = read(&path, &[]).unwrap().plan_request().unwrap_err();
+    assert!(error.to_string().contains("noise.method"), "{error}");
+    assert!(read(&path, &["privacy=none".into()]).unwrap().open_request().is_ok());
+}

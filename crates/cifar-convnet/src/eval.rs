@@ -1,0 +1,139 @@
+//! `bandroot eval`: how the model of a run does, measured again from its files.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use dp_train::engine::{Engine, EngineOptions};
+use serde::Serialize;
+
+use crate::config;
+use crate::dataset::Split;
+use crate::evaluation::Evaluation;
+use crate::output::{self, BadArgument};
+use crate::parameters;
+
+#[derive(Debug, Args)]
+pub(crate) struct Eval {
+    /// The folder of a finished run, with its config.toml and parameters.safetensors
+    pub(crate) run: PathBuf,
+
+    /// Which examples [default: those that the run was judged by]
+    #[arg(long, value_enum)]
+    pub(crate) split: Option<SplitName>,
+
+    /// Write one line per example to this CSV file: its number, label, prediction and logits
+    #[arg(long, value_name = "FILE")]
+    pub(crate) logits: Option<PathBuf>,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A part of a data set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum SplitName {
+    /// The test examples
+    Test,
+    /// The training examples that data.validation held out
+    Validation,
+    /// The training examples: what comes out is covered by no guarantee
+    Train,
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report {
+    split: SplitName,
+    test_accuracy: f64,
+    test_loss: f64,
+    examples: usize,
+}
+
+pub(crate) fn run(arguments: &Eval) -> anyhow::Result<()> {
+    let mut config = config::file::read(&arguments.run.join("config.toml"), &[])?;
+    let tuned = config.data.validation != 0.0;
+    let judged_by = if tuned { SplitName::Validation } else { SplitName::Test };
+    let split = arguments.split.unwrap_or(judged_by);
+    if split == SplitName::Validation && !tuned {
+        bail!(BadArgument(format!(
+            "--split validation: {} held out nothing, its data.validation is 0",
+            arguments.run.display()
+        )));
+    }
+    let wrong = |error| BadArgument(format!("{}: {error}", arguments.run.display()));
+    let architecture = config.model.architecture(config.data.name).map_err(wrong)?;
+    let path = arguments.run.join("parameters.safetensors");
+    let bytes = std::fs::read(&path)
+        .with_context(|| format!("could not read {}; is the run finished?", path.display()))?;
+    let values = parameters::read(&architecture, &bytes)
+        .with_context(|| format!("{} is not the model of the config", path.display()))?;
+    if split == SplitName::Test {
+        // With a share held out, what stands in the place of the test examples is that share.
+        config.data.validation = 0.0;
+    }
+    let data = config.load_data()?;
+    let examples = if split == SplitName::Train { &data.train } else { &data.test };
+    let mut engine = Engine::new(&architecture, EngineOptions::default())?;
+    let classes = data.classes.len();
+    let mut table = Table::new(examples, classes)?;
+    let Evaluation { accuracy, loss } = Evaluation::with_logits(
+        &mut engine,
+        &values,
+        examples,
+        (data.shape.len(), classes),
+        |index, logits| {
+            if arguments.logits.is_some() {
+                table.add(index, logits);
+            }
+        },
+    )?;
+    if let Some(path) = &arguments.logits {
+        table.write(path)?;
+    }
+    let (test_accuracy, test_loss) = (accuracy, loss);
+    let report = Report { split, test_accuracy, test_loss, examples: examples.len() };
+    if arguments.json {
+        return output::print(&output::json(&report)?);
+    }
+    let name = split.to_possible_value().map_or(String::new(), |value| value.get_name().into());
+    output::print(&format!(
+        "accuracy  {:.2} % of {} {name} examples\nloss      {:.4}\n",
+        100.0 * accuracy,
+        examples.len(),
+        loss
+    ))
+}
+
+/// The logits as CSV, in the digits that give every bit back.
+struct Table<'a> {
+    writer: csv::Writer<Vec<u8>>,
+    split: &'a Split,
+}
+
+impl<'a> Table<'a> {
+    fn new(split: &'a Split, classes: usize) -> anyhow::Result<Self> {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let logits = (0..classes).map(|class| format!("logit_{class}"));
+        let names = ["example", "label", "prediction"].map(str::to_owned);
+        writer.write_record(names.into_iter().chain(logits))?;
+        Ok(Self { writer, split })
+    }
+
+    fn add(&mut self, index: u32, logits: &[f32]) {
+        let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let prediction = logits.iter().position(|&z| z == largest);
+        let label = self.split.labels()[index as usize];
+        let prediction = prediction.map_or(String::new(), |class| class.to_string());
+        let first = [index.to_string(), label.to_string(), prediction];
+        let record = first.into_iter().chain(logits.iter().map(ToString::to_string));
+        // Writing to memory does not fail.
+        drop(self.writer.write_record(record));
+    }
+
+    fn write(self, path: &Path) -> anyhow::Result<()> {
+        output::write_file(path, &self.writer.into_inner()?)
+    }
+}

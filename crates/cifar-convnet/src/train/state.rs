@@ -1,0 +1,167 @@
+//! The state of a run, private or not, and its next step.
+
+use anyhow::Context;
+use dp_train::engine::{Batch, BatchMetrics, Engine};
+use dp_train::gradient::NonPrivateGradient;
+use dp_train::plan::DpPlan;
+use dp_train::seeds::RunSeed;
+use dp_train::training::Training;
+use dp_train::training::open::{OpenRequest, OpenTraining};
+
+use crate::dataset::Split;
+use crate::dataset::views::Views;
+
+/// What is to be run.
+pub(super) enum Request {
+    /// With a guarantee, at this learning rate.
+    Private(Box<DpPlan>, f32),
+    /// Without.
+    Open(OpenRequest),
+}
+
+/// A run under way.
+#[derive(Debug)]
+pub(super) enum State {
+    /// Every step goes through the mechanism.
+    Private(Box<Training>),
+    /// `privacy = "none"`; clipped to a norm if there is one.
+    Open(Box<OpenTraining>, Option<f64>),
+}
+
+/// What a step saw; not private.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Seen {
+    pub(super) metrics: BatchMetrics,
+    pub(super) examples: usize,
+    /// None if nothing is clipped.
+    pub(super) clipped: Option<usize>,
+}
+
+impl State {
+    pub(super) fn parameters(&self) -> &[f32] {
+        match self {
+            State::Private(training) => training.parameters(),
+            State::Open(training, _) => training.parameters(),
+        }
+    }
+
+    pub(super) fn steps_taken(&self) -> usize {
+        match self {
+            State::Private(training) => training.steps_taken(),
+            State::Open(training, _) => training.steps_taken(),
+        }
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        match self {
+            State::Private(training) => training.is_finished(),
+            State::Open(training, _) => training.is_finished(),
+        }
+    }
+
+    /// The learning rate of a step.
+    pub(super) fn learning_rate(&self, step: usize) -> f32 {
+        match self {
+            State::Private(training) => training.learning_rate(step),
+            State::Open(training, _) => training.learning_rate(step),
+        }
+    }
+
+    /// All of it as bytes, with a note.
+    pub(super) fn bytes(&self, note: &[u8]) -> anyhow::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        match self {
+            State::Private(training) => training.save(&mut bytes, note)?,
+            State::Open(training, _) => training.save(&mut bytes, note)?,
+        }
+        Ok(bytes)
+    }
+
+    /// Takes one step.
+    pub(super) fn step(
+        &mut self,
+        engine: &mut Engine,
+        feed: &mut Feed<'_>,
+    ) -> anyhow::Result<Seen> {
+        let step = self.steps_taken();
+        let mut seen = Seen::default();
+        match self {
+            State::Private(training) => {
+                let clip_norm = training.plan().request().clip_norm;
+                let counts = training.step(|parameters, batch| -> anyhow::Result<_> {
+                    let copies = feed.copies();
+                    let batch = feed.load(step, batch, 1);
+                    let (sum, metrics) =
+                        engine.clipped_sum_of_means(parameters, batch, copies, clip_norm)?;
+                    seen.metrics = metrics;
+                    Ok(sum)
+                })?;
+                (seen.examples, seen.clipped) = (counts.examples, Some(counts.clipped));
+            }
+            State::Open(training, clip_norm) => {
+                let clip_norm = *clip_norm;
+                training.step(|parameters, batch| -> anyhow::Result<_> {
+                    let (copies, examples) = (feed.copies(), batch.len());
+                    seen.examples = examples;
+                    let Some(clip_norm) = clip_norm else {
+                        let batch = feed.load(step, batch, copies);
+                        let (sum, metrics) = engine.gradient_sum(parameters, batch)?;
+                        seen.metrics = metrics;
+                        return Ok(NonPrivateGradient::mean(sum, examples * copies));
+                    };
+                    let batch = feed.load(step, batch, 1);
+                    let (sum, metrics) =
+                        engine.clipped_sum_of_means(parameters, batch, copies, clip_norm)?;
+                    seen.metrics = metrics;
+                    seen.clipped = Some(sum.counts().clipped);
+                    Ok(NonPrivateGradient::mean_of_clipped(sum, examples))
+                })?;
+            }
+        }
+        Ok(seen)
+    }
+}
+
+/// Decodes the pictures of a batch, or draws their views.
+pub(super) struct Feed<'a> {
+    split: &'a Split,
+    views: Views,
+    images: Vec<f32>,
+    labels: Vec<u32>,
+}
+
+impl<'a> Feed<'a> {
+    pub(super) fn new(split: &'a Split, views: Views) -> Self {
+        Self { split, views, images: Vec::new(), labels: Vec::new() }
+    }
+
+    fn copies(&self) -> usize {
+        self.views.augmentation.multiplicity
+    }
+
+    /// The pictures of the examples, and every label so many times.
+    fn load(&mut self, step: usize, batch: &[u32], times: usize) -> Batch<'_> {
+        let views = &self.views;
+        let len = batch.len() * views.augmentation.multiplicity * views.shape.len();
+        self.images.resize(len, 0.0);
+        if views.augmentation.is_off() {
+            self.split.decode(batch, &mut self.images);
+        } else {
+            views.decode(self.split, step, batch, &mut self.images);
+        }
+        self.labels.clear();
+        let labels = batch.iter().map(|&i| u32::from(self.split.labels()[i as usize]));
+        self.labels.extend(labels.flat_map(|label| std::iter::repeat_n(label, times)));
+        Batch { images: &self.images, labels: &self.labels }
+    }
+}
+
+/// The number of examples as the order of batches counts them.
+pub(super) fn examples(split: &Split) -> anyhow::Result<u32> {
+    u32::try_from(split.len()).context("too many examples")
+}
+
+/// The seed of a run.
+pub(super) fn seed(config: &crate::config::Config) -> RunSeed {
+    RunSeed(config.training.seed)
+}
