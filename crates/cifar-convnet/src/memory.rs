@@ -11,7 +11,7 @@ pub(crate) fn peak() -> Option<u64> {
 /// `peak` for people.
 pub(crate) fn describe(peak: Option<u64>) -> String {
     match peak {
-        Some(bytes) => format!("{:.0} MiB", bytes as f64 / (1 << 20) as f64),
+        Some(bytes) => format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20)),
         None => "not available on this system".to_owned(),
     }
 }

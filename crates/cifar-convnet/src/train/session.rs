@@ -8,18 +8,15 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 use dp_train::certificate::Certificate;
 use dp_train::engine::{BatchMetrics, Engine, EngineOptions};
-use dp_train::model::{Architecture, initial_parameters};
-use dp_train::seeds::{KeyOrigin, NoiseKey, RunSeed};
-use dp_train::training::Training;
-use dp_train::training::open::OpenTraining;
+use dp_train::model::Architecture;
+use dp_train::seeds::{KeyOrigin, RunSeed};
 use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 
 use super::events::Events;
 use super::metrics::{self, Epoch};
-use super::state::{self, Feed, Request, Seen, State};
+use super::state::{Feed, Request, Seen, State};
 use super::summary::{Claim, NOT_PRIVATE, Summary};
-use crate::config::privacy::Privacy;
 use crate::config::{Config, Record};
 use crate::dataset::Dataset;
 use crate::dataset::views::Views;
@@ -70,7 +67,7 @@ impl<'a> Session<'a> {
         let data_md5 = data.train.md5();
         let (folder, state, epochs) = if resume {
             let folder = RunFolder::open(folder);
-            let (state, note) = load(config, request, data, &folder)?;
+            let (state, note) = State::load(config, request, data, &folder)?;
             let note: Note = serde_json::from_slice(&note).context("the checkpoint's note")?;
             if note.data_md5 != data_md5 {
                 bail!(
@@ -87,13 +84,13 @@ impl<'a> Session<'a> {
                 folder.write("plan.json", output::json(plan.record())?.as_bytes())?;
             }
             folder.write("environment.json", output::json(&Environment::current())?.as_bytes())?;
-            let state = begin(config, request, data, architecture)?;
+            let state = State::begin(config, request, data, architecture)?;
             (folder, state, Vec::new())
         };
         let (record, private) = (config.training.record, matches!(state, State::Private(_)));
         let events = Events::open(folder.path(), state.steps_taken(), record, private)?;
         let (augmentation, shape) = (config.data.augmentation, data.shape);
-        let views = Views { augmentation, shape, seed: state::seed(config) };
+        let views = Views { augmentation, shape, seed: RunSeed(config.training.seed) };
         let steps_per_epoch = data.train.len() / config.training.batch_size;
         Ok(Self {
             config,
@@ -259,58 +256,4 @@ fn add(total: &mut Seen, seen: &Seen) {
     total.metrics.correct += seen.metrics.correct;
     total.examples += seen.examples;
     total.clipped = seen.clipped.map(|clipped| total.clipped.unwrap_or(0) + clipped);
-}
-
-/// A run before its first step.
-fn begin(
-    config: &Config,
-    request: Request,
-    data: &Dataset,
-    architecture: &Architecture,
-) -> anyhow::Result<State> {
-    let (seed, examples) = (state::seed(config), state::examples(&data.train)?);
-    let parameters = initial_parameters(architecture, seed);
-    Ok(match (request, &config.privacy) {
-        (Request::Private(plan, rate), Privacy::Guaranteed(guarantee)) => {
-            let key = match guarantee.noise_seed {
-                Some(seed) => NoiseKey::fixed(RunSeed(seed)),
-                None => NoiseKey::from_os()?,
-            };
-            let training = Training::new(*plan, parameters, examples, rate, seed, key)?;
-            State::Private(Box::new(training))
-        }
-        (Request::Open(request), Privacy::None) => {
-            let training = OpenTraining::new(request, parameters, examples, seed)?;
-            State::Open(Box::new(training), config.optimizer.clip_norm)
-        }
-        _ => bail!("the request is not that of the config"),
-    })
-}
-
-/// A run from its newest checkpoint, with the note in it.
-fn load(
-    config: &Config,
-    request: Request,
-    data: &Dataset,
-    folder: &RunFolder,
-) -> anyhow::Result<(State, Vec<u8>)> {
-    let (seed, examples) = (state::seed(config), state::examples(&data.train)?);
-    let loaded = folder.load_checkpoint(|file| match &request {
-        Request::Private(plan, rate) => {
-            let loaded = Training::load(plan.as_ref().clone(), examples, *rate, seed, file);
-            loaded.map(|(training, note)| (State::Private(Box::new(training)), note))
-        }
-        Request::Open(request) => {
-            let loaded = OpenTraining::load(request.clone(), examples, seed, file);
-            let state = |training| State::Open(Box::new(training), config.optimizer.clip_norm);
-            loaded.map(|(training, note)| (state(training), note))
-        }
-    })?;
-    let Some((state, note)) = loaded else {
-        bail!("{} has no checkpoint to continue from", folder.path().display());
-    };
-    if let State::Private(training) = &state {
-        folder.warn_of_repeated_steps(training.ledger())?;
-    }
-    Ok((state, note))
 }

@@ -1,15 +1,19 @@
 //! The state of a run, private or not, and its next step.
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use dp_train::engine::{Batch, BatchMetrics, Engine};
 use dp_train::gradient::NonPrivateGradient;
+use dp_train::model::{Architecture, initial_parameters};
 use dp_train::plan::DpPlan;
-use dp_train::seeds::RunSeed;
+use dp_train::seeds::{NoiseKey, RunSeed};
 use dp_train::training::Training;
 use dp_train::training::open::{OpenRequest, OpenTraining};
 
-use crate::dataset::Split;
+use crate::config::Config;
+use crate::config::privacy::Privacy;
 use crate::dataset::views::Views;
+use crate::dataset::{Dataset, Split};
+use crate::run_folder::RunFolder;
 
 /// What is to be run.
 pub(super) enum Request {
@@ -38,6 +42,60 @@ pub(super) struct Seen {
 }
 
 impl State {
+    /// A run before its first step.
+    pub(super) fn begin(
+        config: &Config,
+        request: Request,
+        data: &Dataset,
+        architecture: &Architecture,
+    ) -> anyhow::Result<State> {
+        let (seed, examples) = (RunSeed(config.training.seed), examples(data)?);
+        let parameters = initial_parameters(architecture, seed);
+        Ok(match (request, &config.privacy) {
+            (Request::Private(plan, rate), Privacy::Guaranteed(guarantee)) => {
+                let key = match guarantee.noise_seed {
+                    Some(seed) => NoiseKey::fixed(RunSeed(seed)),
+                    None => NoiseKey::from_os()?,
+                };
+                let training = Training::new(*plan, parameters, examples, rate, seed, key)?;
+                State::Private(Box::new(training))
+            }
+            (Request::Open(request), Privacy::None) => {
+                let training = OpenTraining::new(request, parameters, examples, seed)?;
+                State::Open(Box::new(training), config.optimizer.clip_norm)
+            }
+            _ => bail!("the request is not that of the config"),
+        })
+    }
+
+    /// A run from its newest checkpoint, with the note in it.
+    pub(super) fn load(
+        config: &Config,
+        request: Request,
+        data: &Dataset,
+        folder: &RunFolder,
+    ) -> anyhow::Result<(State, Vec<u8>)> {
+        let (seed, examples) = (RunSeed(config.training.seed), examples(data)?);
+        let loaded = folder.load_checkpoint(|file| match &request {
+            Request::Private(plan, rate) => {
+                let loaded = Training::load(plan.as_ref().clone(), examples, *rate, seed, file);
+                loaded.map(|(training, note)| (State::Private(Box::new(training)), note))
+            }
+            Request::Open(request) => {
+                let loaded = OpenTraining::load(request.clone(), examples, seed, file);
+                let state = |training| State::Open(Box::new(training), config.optimizer.clip_norm);
+                loaded.map(|(training, note)| (state(training), note))
+            }
+        })?;
+        let Some((state, note)) = loaded else {
+            bail!("{} has no checkpoint to continue from", folder.path().display());
+        };
+        if let State::Private(training) = &state {
+            folder.warn_of_repeated_steps(training.ledger())?;
+        }
+        Ok((state, note))
+    }
+
     pub(super) fn parameters(&self) -> &[f32] {
         match self {
             State::Private(training) => training.parameters(),
@@ -122,6 +180,11 @@ impl State {
     }
 }
 
+/// The number of examples as the order of batches counts them.
+fn examples(data: &Dataset) -> anyhow::Result<u32> {
+    u32::try_from(data.train.len()).context("too many examples")
+}
+
 /// Decodes the pictures of a batch, or draws their views.
 pub(super) struct Feed<'a> {
     split: &'a Split,
@@ -154,14 +217,4 @@ impl<'a> Feed<'a> {
         self.labels.extend(labels.flat_map(|label| std::iter::repeat_n(label, times)));
         Batch { images: &self.images, labels: &self.labels }
     }
-}
-
-/// The number of examples as the order of batches counts them.
-pub(super) fn examples(split: &Split) -> anyhow::Result<u32> {
-    u32::try_from(split.len()).context("too many examples")
-}
-
-/// The seed of a run.
-pub(super) fn seed(config: &crate::config::Config) -> RunSeed {
-    RunSeed(config.training.seed)
 }
