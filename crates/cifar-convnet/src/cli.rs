@@ -28,6 +28,8 @@ pub(crate) enum Command {
     Calibrate(Calibrate),
     /// Train privately, and leave a run folder that explains and proves itself
     Train(Train),
+    /// Train a grid of configs and seeds, until nothing is missing; many processes may share one folder
+    Sweep(Sweep),
     /// Show what a config promises, before any data is read
     Plan(Plan),
     /// Compare all factorizations for the same privacy
@@ -171,6 +173,28 @@ pub(crate) struct Train {
     pub(crate) aof: AofCache,
 
     /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Sweep {
+    /// The file of the sweep (TOML): base, [grid], seeds; for a choice of the best, [select] and [halving]
+    pub(crate) sweep: PathBuf,
+
+    /// Runs at a time; the threads are shared out among them
+    #[arg(long, default_value_t = 1)]
+    pub(crate) jobs: usize,
+
+    /// Folder of the run folders; what is there is not run again [default: runs/ and the file's name]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Run again what failed before
+    #[arg(long)]
+    pub(crate) retry_failed: bool,
+
+    /// Print one JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
 }

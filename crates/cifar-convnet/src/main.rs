@@ -16,6 +16,8 @@ mod evaluation;
 
 mod run_folder;
 
+mod sweep;
+
 mod audit;
 
 mod dataset;
@@ -43,12 +45,14 @@ use clap::Parser;
 use crate::cli::{Cli, Command, Reproduce};
 
 fn main() -> ExitCode {
+    sweep::child::live_no_longer_than_the_sweep();
     let outcome = match Cli::parse().command {
         Command::Factorize(arguments) => factorize::run(&arguments),
         Command::Reproduce(Reproduce::Errors(arguments)) => reproduce::errors::run(&arguments),
         Command::Reproduce(Reproduce::Runtimes(arguments)) => reproduce::runtimes::run(&arguments),
         Command::Calibrate(arguments) => calibrate::run(&arguments),
         Command::Train(arguments) => train::run(&arguments),
+        Command::Sweep(arguments) => sweep::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Compare(arguments) => plan::compare(&arguments),
         Command::Verify(arguments) => audit::verify(&arguments),

@@ -282,7 +282,7 @@ impl<'a> Session<'a> {
             self.training.key_origin(),
             self.training.ledger(),
             metrics(),
-            1,
+            self.config.privacy.trials,
         );
         self.folder.write("privacy.json", output::json(&certificate)?.as_bytes())?;
         let model = safetensors(self.architecture, self.training.parameters())?;

@@ -103,6 +103,14 @@ pub(crate) struct Privacy {
     /// private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) noise_seed: Option<u64>,
+    /// Runs on the same data among which this one is chosen, itself included; a sweep sets it. It is
+    /// stated in the certificate, whose epsilon is that of one run.
+    #[serde(default = "one_run")]
+    pub(crate) trials: u64,
+}
+
+fn one_run() -> u64 {
+    1
 }
 
 /// Which data sets count as neighbours.

@@ -27,6 +27,8 @@ pub(crate) enum RequestError {
     AofBands { bands: usize, separation: usize },
     /// A number that the factorization refuses.
     Optimizer(mf_core::Error),
+    /// A run is one of at least one.
+    NoTrials,
     /// The learning rate is not a positive finite number.
     LearningRate { learning_rate: f64 },
 }
@@ -53,6 +55,7 @@ impl fmt::Display for RequestError {
                 "noise.bands must be at most the {separation} steps of an epoch for aof, \
                  but it is {bands}"
             ),
+            RequestError::NoTrials => write!(f, "privacy.trials must be at least 1"),
             RequestError::Optimizer(error) => write!(f, "optimizer: {error}"),
             RequestError::LearningRate { learning_rate } => write!(
                 f,
@@ -136,6 +139,9 @@ impl Config {
         }
         if self.training.epochs == 0 {
             return Err(RequestError::NoEpochs);
+        }
+        if self.privacy.trials == 0 {
+            return Err(RequestError::NoTrials);
         }
         let learning_rate = self.optimizer.learning_rate;
         if !(learning_rate > 0.0 && learning_rate.is_finite()) {
