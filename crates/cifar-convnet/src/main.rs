@@ -28,6 +28,8 @@ mod paper;
 
 mod reproduce;
 
+mod report;
+
 mod progress;
 
 mod table;
@@ -50,9 +52,11 @@ fn main() -> ExitCode {
         Command::Factorize(arguments) => factorize::run(&arguments),
         Command::Reproduce(Reproduce::Errors(arguments)) => reproduce::errors::run(&arguments),
         Command::Reproduce(Reproduce::Runtimes(arguments)) => reproduce::runtimes::run(&arguments),
+        Command::Reproduce(Reproduce::Accuracy(arguments)) => reproduce::accuracy::run(&arguments),
         Command::Calibrate(arguments) => calibrate::run(&arguments),
         Command::Train(arguments) => train::run(&arguments),
         Command::Sweep(arguments) => sweep::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Compare(arguments) => plan::compare(&arguments),
         Command::Verify(arguments) => audit::verify(&arguments),

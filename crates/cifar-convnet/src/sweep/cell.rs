@@ -214,11 +214,7 @@ fn name(prefix: &str, setting: &[(String, Value)], seed: u64, table: &Table) -> 
     let part = |(key, value): &(String, Value)| {
         let short = last(key);
         let twice = setting.iter().filter(|(other, _)| last(other) == short).count() > 1;
-        let value = match value {
-            Value::String(text) => text.clone(),
-            value => value.to_string(),
-        };
-        format!("{}-{value}", if twice { key } else { &short })
+        format!("{}-{}", if twice { key } else { &short }, super::spec::plain(value))
     };
     let parts = setting.iter().map(part).chain([format!("seed-{seed}")]);
     let parts: Vec<String> = Some(prefix.to_owned())

@@ -6,6 +6,8 @@
 
 mod spec;
 
+mod selection;
+
 pub(crate) mod cell;
 
 mod claim;
@@ -24,6 +26,7 @@ use crate::output::{self, BadArgument};
 use crate::table::Table;
 use cell::{Cell, State};
 use runner::{Runner, Tally};
+use selection::Search;
 use spec::Spec;
 
 /// What `--json` prints.
@@ -38,9 +41,17 @@ pub(crate) fn run(arguments: &Sweep) -> anyhow::Result<()> {
     ensure!(arguments.jobs > 0, BadArgument("--jobs must be at least 1".into()));
     let spec = Spec::read(&arguments.sweep)?;
     let folder = arguments.out.clone().unwrap_or_else(|| default_folder(&arguments.sweep));
-    let cells = spec.cells()?;
+    // Both before the folder is made: what cannot run leaves nothing behind.
+    let search = spec.select.as_ref().map(|_| Search::new(&spec)).transpose()?;
+    let cells = if search.is_none() { spec.cells()? } else { Vec::new() };
     let runner = Runner::new(&folder, arguments.jobs, arguments.retry_failed)?;
-    let tally = runner.run("sweep", &cells, None)?;
+    let (cells, tally) = match search {
+        Some(search) => search.run(&runner, &folder)?,
+        None => {
+            let tally = runner.run("sweep", &cells, None)?;
+            (cells, tally)
+        }
+    };
     let table = table(&cells, &folder)?;
     output::write_file(&folder.join("sweep.csv"), table.to_csv()?.as_bytes())?;
     if arguments.json {
@@ -75,18 +86,21 @@ fn default_folder(sweep: &Path) -> PathBuf {
 
 /// One line per cell, in the order of the grid.
 fn table(cells: &[Cell], folder: &Path) -> anyhow::Result<Table> {
-    let keys: Vec<&str> = cells
-        .first()
-        .map_or(Vec::new(), |cell| cell.setting.iter().map(|(key, _)| key.as_str()).collect());
+    let mut keys: Vec<&str> = Vec::new();
+    for (key, _) in cells.iter().flat_map(|cell| &cell.setting) {
+        if !keys.contains(&key.as_str()) {
+            keys.push(key);
+        }
+    }
     let mut header = vec!["run"];
-    header.extend(keys);
+    header.extend(&keys);
     header.extend(["seed", "judged_by", "accuracy", "loss", "seconds", "state"]);
     let mut table = Table::new(&header);
     for cell in cells {
         let mut line = vec![cell.name.clone()];
-        line.extend(cell.setting.iter().map(|(_, value)| match value {
-            toml::Value::String(text) => text.clone(),
-            value => value.to_string(),
+        line.extend(keys.iter().map(|key| {
+            let found = cell.setting.iter().find(|(found, _)| found == key);
+            found.map_or(String::new(), |(_, value)| spec::plain(value))
         }));
         let judged_by = if cell.config.data.validation > 0.0 { "validation" } else { "test" };
         line.extend([cell.seed.to_string(), judged_by.to_owned()]);
