@@ -30,6 +30,10 @@ pub(crate) enum Command {
     Train(Train),
     /// Measure again how the model of a finished run does
     Eval(crate::eval::Eval),
+    /// Train a grid of configs and seeds, until nothing is missing; many processes may share one folder
+    Sweep(Sweep),
+    /// Set everything that was recorded beside the paper: a web page, tables and figures
+    Report(Report),
     /// Show what a config promises, before any data is read
     Plan(Plan),
     /// Compare all factorizations for the same privacy
@@ -56,6 +60,8 @@ pub(crate) enum Reproduce {
     Errors(Errors),
     /// The 16 tables of time to factorize, and the figures of the errors that were reached
     Runtimes(Runtimes),
+    /// The 6 tables of accuracy on CIFAR-10: trains what is missing, as far as the time allows
+    Accuracy(Accuracy),
 }
 
 /// How C is chosen.
@@ -173,6 +179,43 @@ pub(crate) struct Train {
     pub(crate) aof: AofCache,
 
     /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Sweep {
+    /// The file of the sweep (TOML): base, [grid], seeds; for a choice of the best, [select] and [halving]
+    pub(crate) sweep: PathBuf,
+
+    /// Runs at a time; the threads are shared out among them
+    #[arg(long, default_value_t = 1)]
+    pub(crate) jobs: usize,
+
+    /// Folder of the run folders; what is there is not run again [default: runs/ and the file's name]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Run again what failed before
+    #[arg(long)]
+    pub(crate) retry_failed: bool,
+
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Report {
+    /// Folder of the records: every folder below it with config.toml and summary.json is a run
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    pub(crate) results: PathBuf,
+
+    /// Folder for the page, the tables and the figures [default: report in the folder of the records]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Print one JSON object that counts instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -336,6 +379,65 @@ pub(crate) struct Runtimes {
     /// Print the measurements as JSON instead of tables
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Accuracy {
+    /// Only this participation
+    #[arg(long, value_enum)]
+    pub(crate) participation: Option<Regime>,
+
+    /// Only these privacy losses
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) epsilon: Vec<f64>,
+
+    /// Only these methods: bsr, aof, identity, input
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) method: Vec<String>,
+
+    /// Only these numbers of epochs, of repeated participation
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) epochs: Vec<usize>,
+
+    /// Only these numbers of steps, of single participation
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) steps: Vec<usize>,
+
+    /// Seeds of every cell
+    #[arg(long, value_delimiter = ',', default_value = "0,1,2,3,4")]
+    pub(crate) seeds: Vec<u64>,
+
+    /// Start no run that would not end within this time, such as 90m or 1h30m [default: run all]
+    #[arg(long, value_name = "TIME", value_parser = crate::reproduce::accuracy::parse_duration)]
+    pub(crate) budget: Option<std::time::Duration>,
+
+    /// Print what is missing and what it will cost, and run nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Runs at a time; the threads are shared out among them
+    #[arg(long, default_value_t = 1)]
+    pub(crate) jobs: usize,
+
+    /// Run again what failed before
+    #[arg(long)]
+    pub(crate) retry_failed: bool,
+
+    /// File of the hyper-parameters
+    #[arg(long, value_name = "FILE", default_value = "configs/paper/tuned.toml")]
+    pub(crate) tuned: PathBuf,
+
+    /// Folder of the data sets
+    #[arg(long, value_name = "DIR", default_value = "datasets")]
+    pub(crate) data: PathBuf,
+
+    /// Folder of the records: what is anywhere below it is not run again
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    pub(crate) results: PathBuf,
+
+    /// Folder of the new run folders
+    #[arg(long, value_name = "DIR", default_value = "results/accuracy")]
+    pub(crate) out: PathBuf,
 }
 
 /// Prints the completion script for one shell.

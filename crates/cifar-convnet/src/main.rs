@@ -22,6 +22,8 @@ mod memory;
 
 mod run_folder;
 
+mod sweep;
+
 mod audit;
 
 mod dataset;
@@ -31,6 +33,8 @@ mod data;
 mod paper;
 
 mod reproduce;
+
+mod report;
 
 mod progress;
 
@@ -49,13 +53,17 @@ use clap::Parser;
 use crate::cli::{Cli, Command, Reproduce};
 
 fn main() -> ExitCode {
+    sweep::child::live_no_longer_than_the_sweep();
     let outcome = match Cli::parse().command {
         Command::Factorize(arguments) => factorize::run(&arguments),
         Command::Reproduce(Reproduce::Errors(arguments)) => reproduce::errors::run(&arguments),
         Command::Reproduce(Reproduce::Runtimes(arguments)) => reproduce::runtimes::run(&arguments),
+        Command::Reproduce(Reproduce::Accuracy(arguments)) => reproduce::accuracy::run(&arguments),
         Command::Calibrate(arguments) => calibrate::run(&arguments),
         Command::Train(arguments) => train::run(&arguments),
         Command::Eval(arguments) => eval::run(&arguments),
+        Command::Sweep(arguments) => sweep::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Compare(arguments) => plan::compare(&arguments),
         Command::Verify(arguments) => audit::verify(&arguments),

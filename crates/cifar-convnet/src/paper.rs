@@ -105,6 +105,30 @@ pub(crate) fn runtimes() -> anyhow::Result<Vec<RuntimeRow>> {
     rows("paper/runtime_seconds.csv", include_str!("../paper/runtime_seconds.csv"))
 }
 
+/// One cell of the 6 tables of accuracy on CIFAR-10, in percent: mean and standard deviation over 5 seeds.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct AccuracyRow {
+    #[serde(rename = "participation")]
+    pub(crate) regime: Regime,
+    pub(crate) epsilon: f64,
+    pub(crate) delta: f64,
+    #[serde(rename = "n")]
+    pub(crate) steps: usize,
+    #[serde(rename = "k")]
+    pub(crate) participations: usize,
+    #[serde(rename = "b")]
+    pub(crate) separation: usize,
+    pub(crate) batch_size: usize,
+    pub(crate) method: String,
+    pub(crate) mean: f64,
+    pub(crate) std: f64,
+}
+
+/// All cells of the tables of accuracy.
+pub(crate) fn accuracy() -> anyhow::Result<Vec<AccuracyRow>> {
+    rows("paper/cifar10_accuracy.csv", include_str!("../paper/cifar10_accuracy.csv"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,5 +143,19 @@ mod tests {
             row.sgd().unwrap();
             assert_eq!(row.participation().unwrap().steps(), row.separation * row.participations);
         }
+    }
+
+    #[test]
+    fn all_six_tables_of_accuracy_are_there() {
+        let rows = accuracy().unwrap();
+        assert_eq!(rows.len(), 228);
+        for row in &rows {
+            assert_eq!(row.steps, row.separation * row.participations);
+            assert_eq!(row.separation * row.batch_size, 50_000);
+            assert!(row.regime == Regime::Repeated || row.participations == 1);
+        }
+        // The captions' example: epsilon 4, 10 epochs.
+        let best = rows.iter().find(|row| row.epsilon == 4.0 && row.steps == 1000 && row.method == "bsr");
+        assert!(best.is_some());
     }
 }

@@ -30,6 +30,14 @@ pub(crate) fn training_bar(steps: u64, taken: u64) -> ProgressBar {
     bar
 }
 
+/// A bar for many runs, which says itself how long they will take.
+pub(crate) fn sweep_bar(len: u64, title: &str) -> ProgressBar {
+    let template = format!("{{elapsed:>4}} {title} {{wide_bar}} {{msg}}");
+    let style = ProgressStyle::with_template(&template)
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(len).with_style(style)
+}
+
 /// One line for an iteration of the solver.
 pub(crate) fn describe(progress: &Progress) -> String {
     let gap = progress.certified_gap.map_or("none yet".to_owned(), |gap| format!("{gap:.1e}"));

@@ -1,4 +1,4 @@
-//! Tables as aligned text, Markdown or CSV.
+//! Tables as aligned text, Markdown, CSV, LaTeX or HTML.
 
 /// A header and rows of cells; every row has as many cells as the header.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,6 +59,52 @@ impl Table {
         text
     }
 
+    /// A LaTeX `tabular`, columns aligned to the right.
+    pub(crate) fn to_latex(&self) -> String {
+        let escape = |cell: &String| {
+            let mut text = String::new();
+            for c in cell.chars() {
+                match c {
+                    '%' | '&' | '#' | '_' | '$' | '{' | '}' => text.extend(['\\', c]),
+                    '\u{b1}' => text += "$\\pm$",
+                    '\u{2013}' => text += "--",
+                    '<' | '>' => text.extend(['$', c, '$']),
+                    '~' | '^' | '\\' => text.push(' '),
+                    c => text.push(c),
+                }
+            }
+            text
+        };
+        let mut text = format!("\\begin{{tabular}}{{{}}}\n", "r".repeat(self.header.len()));
+        for (number, row) in self.lines().enumerate() {
+            let cells: Vec<String> = row.iter().map(escape).collect();
+            text += &format!("{} \\\\\n", cells.join(" & "));
+            if number == 0 {
+                text += "\\hline\n";
+            }
+        }
+        text + "\\end{tabular}\n"
+    }
+
+    /// An HTML table; the first column is the head of its row.
+    pub(crate) fn to_html(&self) -> String {
+        let mut text = String::from("<table>\n");
+        for (number, row) in self.lines().enumerate() {
+            text += "<tr>";
+            for (column, cell) in row.iter().enumerate() {
+                let tag = if number == 0 || column == 0 { "th" } else { "td" };
+                text += &format!("<{tag}>{}</{tag}>", escape_html(cell));
+            }
+            text += "</tr>\n";
+        }
+        text + "</table>\n"
+    }
+
+    /// The number of rows below the header.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
     /// Comma-separated values.
     pub(crate) fn to_csv(&self) -> anyhow::Result<String> {
         let mut writer = csv::Writer::from_writer(Vec::new());
@@ -69,16 +115,35 @@ impl Table {
     }
 }
 
+/// Text that may stand anywhere in HTML.
+pub(crate) fn escape_html(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped += "&amp;",
+            '<' => escaped += "&lt;",
+            '>' => escaped += "&gt;",
+            '"' => escaped += "&quot;",
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn one_table_three_ways() {
+    fn one_table_five_ways() {
         let mut table = Table::new(&["n", "error"]);
         table.push(vec!["10".into(), "1,5".into()]);
         assert_eq!(table.to_text(), " n  error\n10    1,5\n");
         assert_eq!(table.to_markdown(), "|  n | error |\n| -: | ----: |\n| 10 |   1,5 |\n");
         assert_eq!(table.to_csv().unwrap(), "n,error\n10,\"1,5\"\n");
+        assert_eq!(table.to_latex(), "\\begin{tabular}{rr}\nn & error \\\\\n\\hline\n10 & 1,5 \\\\\n\\end{tabular}\n");
+        table.push(vec!["<5 %".into(), "a_b".into()]);
+        assert!(table.to_html().contains("<tr><th>&lt;5 %</th><td>a_b</td></tr>"));
+        assert!(table.to_latex().contains("$<$5 \\% & a\\_b"));
     }
 }

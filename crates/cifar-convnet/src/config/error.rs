@@ -17,6 +17,8 @@ pub(crate) enum RequestError {
     NoEpochs,
     /// More bands than steps in an epoch, for a method whose columns must not overlap.
     AofBands { bands: usize, separation: usize },
+    /// A run is one of at least one.
+    NoTrials,
     /// A number that the factorization refuses.
     Optimizer(mf_core::Error),
     /// The learning rate is not a positive finite number.
@@ -73,6 +75,7 @@ impl fmt::Display for RequestError {
                 "noise.bands must be at most the {separation} steps of an epoch for aof, \
                  but it is {bands}"
             ),
+            RequestError::NoTrials => write!(f, "privacy.trials must be at least 1"),
             RequestError::Optimizer(error) => write!(f, "optimizer: {error}"),
             RequestError::LearningRate { learning_rate } => write!(
                 f,

@@ -16,10 +16,21 @@ use crate::output::BadArgument;
 /// # Errors
 /// Every message names the file and the key.
 pub(crate) fn read(path: &Path, overrides: &[String]) -> anyhow::Result<Config> {
+    check(read_table(path, overrides)?, path)
+}
+
+/// What a config file and the files that it extends say, with the overrides: only what is written, no
+/// defaults, and nothing checked.
+pub(crate) fn read_table(path: &Path, overrides: &[String]) -> anyhow::Result<Table> {
     let mut table = read_chain(path, &mut Vec::new())?;
     for text in overrides {
         apply(&mut table, text)?;
     }
+    Ok(table)
+}
+
+/// The config that a table says, if it has no unknown key and misses none; `path` is named in the refusal.
+pub(crate) fn check(table: Table, path: &Path) -> anyhow::Result<Config> {
     refuse_unknown_keys(&table, path)?;
     let config = Value::Table(table).try_into::<Config>();
     config.map_err(|error| {
@@ -71,17 +82,23 @@ fn merge(base: &mut Table, over: Table) {
 fn apply(table: &mut Table, text: &str) -> anyhow::Result<()> {
     let usage = || BadArgument(format!("--set takes section.key=value, not {text:?}"));
     let (path, value) = text.split_once('=').ok_or_else(usage)?;
-    let (sections, key) = path.trim().rsplit_once('.').unwrap_or(("", path.trim()));
     let value = value.trim();
     let parsed = format!("v = {value}").parse::<Table>().ok().and_then(|mut t| t.remove("v"));
     let value = parsed.unwrap_or_else(|| Value::String(value.to_owned()));
+    set(table, path.trim(), value).ok_or_else(usage)?;
+    Ok(())
+}
+
+/// Sets the value of `key` or `section.key`; `None` if something else is in its way.
+pub(crate) fn set(table: &mut Table, path: &str, value: Value) -> Option<()> {
+    let (sections, key) = path.rsplit_once('.').unwrap_or(("", path));
     let mut inner = table;
     for section in sections.split('.').filter(|section| !section.is_empty()) {
         let entry = inner.entry(section).or_insert_with(|| Value::Table(Table::new()));
-        inner = entry.as_table_mut().ok_or_else(usage)?;
+        inner = entry.as_table_mut()?;
     }
     inner.insert(key.to_owned(), value);
-    Ok(())
+    Some(())
 }
 
 /// Refuses the first key that no field has, naming the nearest that one has.

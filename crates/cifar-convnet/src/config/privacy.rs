@@ -17,6 +17,16 @@ pub(crate) enum Privacy {
     Guaranteed(Guarantee),
 }
 
+impl Privacy {
+    /// Runs on the same data among which this one is chosen, itself included.
+    pub(crate) fn trials(&self) -> u64 {
+        match self {
+            Privacy::None => 1,
+            Privacy::Guaranteed(guarantee) => guarantee.trials,
+        }
+    }
+}
+
 /// What is guaranteed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -34,6 +44,14 @@ pub(crate) struct Guarantee {
     /// private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) noise_seed: Option<u64>,
+    /// Runs on the same data among which this one is chosen, itself included; a sweep sets it. It is
+    /// stated in the certificate, whose epsilon is that of one run.
+    #[serde(default = "one_run")]
+    pub(crate) trials: u64,
+}
+
+fn one_run() -> u64 {
+    1
 }
 
 /// Which data sets count as neighbours.

@@ -75,6 +75,14 @@ impl Config {
         Ok(data)
     }
 
+    /// That a run can be made of it, as far as that is known without data and factorization.
+    pub(crate) fn check(&self) -> Result<(), RequestError> {
+        match &self.privacy {
+            Privacy::None => self.open_request().map(drop),
+            Privacy::Guaranteed(_) => self.plan_request().map(drop),
+        }
+    }
+
     /// How long the run is, and that all numbers of the run besides privacy can be used.
     pub(crate) fn steps(&self) -> Result<Steps, RequestError> {
         let (examples, batch_size) = (self.data.training_examples()?, self.training.batch_size);
@@ -124,6 +132,9 @@ impl Config {
         let (guarantee, noise) = self.guarantee()?;
         if self.optimizer.clip_norm.is_some() {
             return Err(RequestError::TwoClipNorms);
+        }
+        if guarantee.trials == 0 {
+            return Err(RequestError::NoTrials);
         }
         let Steps { per_epoch, total } = self.steps()?;
         let bands = noise.bands.unwrap_or(per_epoch);

@@ -320,6 +320,7 @@ fn panel(
         title: format!("{regime} participation, alpha = {alpha}, beta = {beta}"),
         x_label: "steps n",
         y_label: "expected error",
+        y_scale: figure::Scale::Logarithmic,
         curves,
     }
 }

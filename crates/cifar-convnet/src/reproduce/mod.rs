@@ -5,3 +5,9 @@ pub(crate) mod errors;
 pub(crate) mod optimum;
 
 pub(crate) mod runtimes;
+
+pub(crate) mod accuracy;
+
+mod tuned;
+
+mod cost;

@@ -226,7 +226,8 @@ impl<'a> Session<'a> {
             State::Private(training) => {
                 let (plan, origin) = (training.plan(), training.key_origin());
                 let metrics = metrics::metrics(record);
-                let certificate = Certificate::new(plan, origin, training.ledger(), metrics, 1);
+                let (ledger, trials) = (training.ledger(), self.config.privacy.trials());
+                let certificate = Certificate::new(plan, origin, ledger, metrics, trials);
                 self.folder.write("privacy.json", output::json(&certificate)?.as_bytes())?;
                 Claim {
                     epsilon: Some(plan.request().epsilon),

@@ -1,0 +1,249 @@
+//! Sweeps from the command line: nothing missing, nothing twice, whatever is killed.
+
+mod shell;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::Value;
+use shell::{bandroot, json, refused, repository};
+
+/// Writes a sweep of tiny runs with a fixed noise seed, so that two runs of a cell can be compared.
+fn tiny(folder: &Path, rest: &str) -> PathBuf {
+    let base = format!(
+        "extends = '{}'\n[data]\nexamples = 48\ntest_examples = 20\n[privacy]\nnoise_seed = 5\n\
+         [training]\nepochs = 3\nbatch_size = 12\ncheckpoint_steps = 1\n",
+        repository("configs/quickstart.toml")
+    );
+    fs::write(folder.join("base.toml"), base).unwrap();
+    let sweep = folder.join("sweep.toml");
+    fs::write(&sweep, format!("base = 'base.toml'\n{rest}")).unwrap();
+    sweep
+}
+
+/// The names of the run folders.
+fn runs(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let folders = entries.filter(|entry| entry.path().is_dir());
+    let mut names: Vec<_> = folders.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    names.retain(|name| !name.starts_with('.'));
+    names.sort();
+    names
+}
+
+fn files(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn read_json(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+/// What must be the same in two runs of one cell, bit by bit.
+fn result(run: &Path) -> (Vec<u8>, Value, Vec<Vec<String>>) {
+    let mut reader = csv::Reader::from_path(run.join("metrics.csv")).unwrap();
+    let header = reader.headers().unwrap().clone();
+    let column = |name: &str| header.iter().position(|found| found == name).unwrap();
+    let columns = ["epoch", "step", "test_accuracy", "test_loss"].map(column);
+    let lines = reader.records().map(|line| line.unwrap());
+    let metrics = lines.map(|line| columns.iter().map(|&c| line[c].to_owned()).collect()).collect();
+    let model = fs::read(run.join("parameters.safetensors")).unwrap();
+    let mut certificate = read_json(&run.join("privacy.json"));
+    // A name drawn for every run, and where it was taken up again.
+    for key in ["run_id", "continued_at"] {
+        assert!(certificate["realised"].as_object_mut().unwrap().remove(key).is_some());
+    }
+    (model, certificate, metrics)
+}
+
+struct Processes {
+    sweep: PathBuf,
+    out: PathBuf,
+    running: Vec<Child>,
+}
+
+impl Processes {
+    fn start(&mut self) {
+        let child = Command::new(assert_cmd::cargo::cargo_bin!("bandroot"))
+            .arg("sweep")
+            .args([&self.sweep, Path::new("--out"), &self.out, Path::new("--json")])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        self.running.push(child);
+    }
+
+    /// The cells that are being trained in our folder, from the system's list of processes.
+    #[cfg(target_os = "linux")]
+    fn trained(&self) -> BTreeMap<String, usize> {
+        let mut found = BTreeMap::new();
+        for entry in fs::read_dir("/proc").unwrap() {
+            let line = fs::read(entry.unwrap().path().join("cmdline")).unwrap_or_default();
+            let words: Vec<String> =
+                String::from_utf8_lossy(&line).split('\0').map(str::to_owned).collect();
+            let in_out =
+                words.iter().filter_map(|word| Path::new(word).strip_prefix(&self.out).ok());
+            if words.get(1).is_some_and(|word| word == "train") {
+                // The last is the run folder; the one before it may be the config.
+                let cell = in_out.last().map(|path| path.display().to_string());
+                cell.into_iter().for_each(|cell| *found.entry(cell).or_default() += 1);
+            }
+        }
+        found
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn trained(&self) -> BTreeMap<String, usize> {
+        BTreeMap::new()
+    }
+
+    /// Waits, looking all the time that no cell is trained twice at once.
+    fn watch(&self, duration: Duration) -> usize {
+        let start = std::time::Instant::now();
+        let mut most = 0;
+        while start.elapsed() < duration {
+            let trained = self.trained();
+            most = most.max(trained.len());
+            assert!(trained.values().all(|&count| count == 1), "{trained:?}");
+            sleep(Duration::from_millis(5));
+        }
+        most
+    }
+}
+
+#[test]
+fn a_sweep_killed_ten_times_beside_another_ends_as_if_nothing_had_happened() {
+    let folder = tempfile::tempdir().unwrap();
+    let sweep = tiny(
+        folder.path(),
+        "seeds = [0, 1]\n[grid]\n'noise.method' = ['bsr', 'identity']\n'optimizer.learning_rate' = [0.1, 0.2]",
+    );
+    let (whole, killed) = (folder.path().join("whole"), folder.path().join("killed"));
+    let report = json(&format!("sweep {} --out {} --json", sweep.display(), whole.display()));
+    assert_eq!(
+        (&report["cells"], &report["done"], &report["failed"]),
+        (&8.into(), &8.into(), &0.into())
+    );
+
+    let mut processes = Processes { sweep, out: killed.clone(), running: Vec::new() };
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let (mut kills, mut trained) = (0, 0);
+    while kills < 10 {
+        while processes.running.len() < 2 {
+            processes.start();
+        }
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let milliseconds = 100 + (random >> 40) % 1500;
+        trained = trained.max(processes.watch(Duration::from_millis(milliseconds)));
+        // Sometimes both: then a third has to recover what they had.
+        let victims = if random >> 33 & 3 == 0 { 2 } else { 1 };
+        for _ in 0..victims {
+            let mut victim = processes.running.remove(0);
+            // A sweep that finds nothing missing ends by itself.
+            if victim.try_wait().unwrap().is_none() {
+                // SIGKILL: no handler runs, nothing is flushed.
+                victim.kill().unwrap();
+                kills += 1;
+            }
+            victim.wait().unwrap();
+        }
+        if runs(&killed).len() == 8
+            && runs(&killed).iter().all(|run| killed.join(run).join("summary.json").exists())
+        {
+            // Finished between two kills: once more from the start, without the processes that remain.
+            for mut child in processes.running.drain(..) {
+                assert!(child.wait().unwrap().success());
+            }
+            if kills < 10 {
+                fs::remove_dir_all(&killed).unwrap();
+            }
+        }
+    }
+    assert!(trained > 0, "the list of processes was never seen to hold a run");
+    while processes.running.len() < 2 {
+        processes.start();
+    }
+    for child in &mut processes.running {
+        assert!(child.wait().unwrap().success());
+    }
+    assert_eq!(runs(&killed), runs(&whole), "none missing, none twice");
+    assert_eq!(runs(&whole).len(), 8);
+    let mut continued = 0;
+    for run in runs(&whole) {
+        let (whole, killed) = (whole.join(&run), killed.join(&run));
+        assert_eq!(
+            files(&killed),
+            files(&whole),
+            "no checkpoint, no failure, nothing half-written"
+        );
+        assert!(result(&whole) == result(&killed), "{run} differs");
+        let certificate = read_json(&killed.join("privacy.json"));
+        continued += certificate["realised"]["continued_at"].as_array().unwrap().len();
+        assert_eq!(certificate["trials"], 8, "the number of runs goes into each certificate");
+    }
+    assert!(continued > 0, "no kill was in the midst of a run");
+}
+
+#[test]
+fn a_failed_run_is_written_down_and_does_not_stop_the_rest() {
+    let folder = tempfile::tempdir().unwrap();
+    let sweep = tiny(folder.path(), "[grid]\n'optimizer.learning_rate' = [0.1, 0.2, 0.3]");
+    let out = folder.path().join("out");
+    let first = folder.path().join("first");
+    let command = |out: &Path, rest: &str| {
+        format!("sweep {} --out {} {rest}", sweep.display(), out.display())
+    };
+    bandroot(&command(&first, "--jobs 2")).assert().success();
+    let names = runs(&first);
+    assert_eq!(names.len(), 3);
+    // A checkpoint that cannot be read makes the first cell fail.
+    let broken = out.join(&names[0]);
+    fs::create_dir_all(&broken).unwrap();
+    fs::write(broken.join("checkpoint-00000001.bin"), "nonsense").unwrap();
+    let assert = bandroot(&command(&out, "--json")).assert().code(1);
+    let report: Value = serde_json::from_slice(&assert.get_output().stdout).unwrap();
+    assert_eq!((&report["done"], &report["failed"]), (&2.into(), &1.into()));
+    let failure = read_json(&broken.join("failed.json"));
+    assert_eq!((&failure["exit_code"], &failure["resumed"]), (&1.into(), &true.into()));
+    assert!(failure["stderr"][0].as_str().unwrap().contains("config.toml"), "{failure}");
+    assert!(failure["command"].as_str().unwrap().contains("--resume"));
+    let csv = fs::read_to_string(out.join("sweep.csv")).unwrap();
+    assert_eq!(csv.matches("done").count(), 2);
+    assert_eq!(csv.matches("failed").count(), 1);
+    // Not again unless asked; and what is done is not touched.
+    let summary =
+        |name: &str| fs::metadata(out.join(name).join("summary.json")).unwrap().modified().unwrap();
+    let before = summary(&names[1]);
+    bandroot(&command(&out, "")).assert().code(1);
+    assert_eq!(read_json(&broken.join("failed.json")), failure);
+    bandroot(&command(&out, "--retry-failed")).assert().success();
+    assert_eq!(summary(&names[1]), before);
+    for name in &names {
+        assert!(result(&first.join(name)) == result(&out.join(name)));
+    }
+}
+
+#[test]
+fn a_sweep_that_cannot_run_is_refused_before_anything_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let refuse = |rest: &str, words: &[&str]| {
+        let sweep = tiny(folder.path(), rest);
+        refused(&format!("sweep {} --out {}", sweep.display(), out.display()), 2, words);
+        assert!(!out.exists());
+    };
+    refuse("[grid]\n'optimizer.learning_rat' = [1]", &["sweep.toml", "optimizer.learning_rate?"]);
+    refuse(
+        "[grid]\n'noise.bands' = [2, 100]\n'noise.method' = ['aof']",
+        &["sweep.toml", "noise.bands"],
+    );
+}
