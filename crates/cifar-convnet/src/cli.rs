@@ -42,6 +42,9 @@ pub(crate) enum Command {
     Verify(Verify),
     /// Attack the noise of a config's plan, and bound its epsilon from below
     Audit(Audit),
+    /// Measure how fast this machine computes private gradients
+    #[command(subcommand)]
+    Bench(crate::bench::Bench),
     /// Fetch, check, describe and show the data sets
     #[command(subcommand)]
     Data(crate::data::Data),

@@ -26,6 +26,8 @@ mod sweep;
 
 mod audit;
 
+mod bench;
+
 mod dataset;
 
 mod data;
@@ -43,6 +45,8 @@ mod table;
 mod figure;
 
 mod environment;
+
+mod memory;
 
 mod output;
 
@@ -68,6 +72,7 @@ fn main() -> ExitCode {
         Command::Compare(arguments) => plan::compare(&arguments),
         Command::Verify(arguments) => audit::verify(&arguments),
         Command::Audit(arguments) => audit::audit(&arguments),
+        Command::Bench(command) => bench::run(&command),
         Command::Data(command) => data::run(&command),
         Command::ConfigReference => output::print(&config::page::reference()),
         Command::Completions { shell } => cli::print_completions(shell),

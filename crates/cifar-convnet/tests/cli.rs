@@ -217,12 +217,56 @@ fn runtimes_are_measured_once_and_set_beside_the_paper() {
 }
 
 #[test]
+fn the_engine_is_measured() {
+    let options = "--batch 3 --threads 2 --rounds 2 --json";
+    for (model, convolution) in [("convnet", "winograd"), ("convnet-tanh", "direct")] {
+        let report = json(&format!(
+            "bench engine {options} --device cpu --model {model} --convolution {convolution}"
+        ));
+        let number = |key: &str| report[key].as_f64().unwrap_or_else(|| panic!("{key} is missing"));
+        assert_eq!(
+            (&report["model"], &report["convolution"]),
+            (&model.into(), &convolution.into())
+        );
+        assert_eq!((&report["threads"], &report["batch_size"]), (&2.into(), &3.into()));
+        assert_eq!((&report["device"], &report["rounds"]), (&"cpu".into(), &2.into()));
+        for key in ["forward_samples_per_second", "plain_samples_per_second", "sgemm_gflops"] {
+            assert!(number(key) > 0.0, "{key}");
+        }
+        // The quotients fit their parts: 230.15 MFLOP per example, and 0.99 more for the linear
+        // layers of the other ConvNet.
+        let mflop = if model == "convnet" { 230.154_24 } else { 231.610_88 };
+        let gflops = number("private_samples_per_second") * mflop / 1e3;
+        assert!((number("private_gflops") / gflops - 1.0).abs() < 1e-9);
+        let fraction = number("private_gflops") / number("sgemm_gflops");
+        assert!((number("fraction_of_peak") / fraction - 1.0).abs() < 1e-9);
+        if cfg!(target_os = "linux") {
+            // Two lanes of 1.2 MB at the least, and less than a gigabyte.
+            assert!((2e6..1e9).contains(&number("peak_memory_bytes")));
+        }
+    }
+    let text = bandroot("bench engine --batch 1 --threads 1 --rounds 1").assert().success();
+    let text = String::from_utf8_lossy(&text.get_output().stdout).into_owned();
+    for word in ["forward", "plain gradient", "private gradient", "sgemm", "peak memory"] {
+        assert!(text.contains(word), "no {word} in {text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused() {
+    refused("bench engine --device abacus", 2, &["--device abacus", "cpu"]);
+    for bad in ["--batch 0", "--rounds 0", "--threads 0", "--model mlp", "--convolution fft"] {
+        bandroot(&format!("bench engine {bad}")).assert().code(2);
+    }
+}
+
+#[test]
 fn help_and_completions_know_every_command() {
     let help = bandroot("--help").assert().success();
     let help = String::from_utf8_lossy(&help.get_output().stdout).into_owned();
     let script = bandroot("completions bash").assert().success();
     let script = String::from_utf8_lossy(&script.get_output().stdout).into_owned();
-    for command in ["factorize", "reproduce", "completions"] {
+    for command in ["factorize", "reproduce", "bench", "completions"] {
         assert!(help.contains(command) && script.contains(command), "{command}");
     }
 }

@@ -5,6 +5,7 @@ use std::ops::AddAssign;
 use crate::engine::activation::{activate, differentiate};
 use crate::engine::convolution::Weights;
 use crate::engine::ghost::{self, Grams};
+use crate::engine::grouped::Channels;
 use crate::engine::loss::cross_entropy;
 use crate::engine::network::{Network, Op};
 use crate::engine::plane::Plane;
@@ -68,6 +69,8 @@ pub(crate) struct Workspace {
     gradients: Vec<Vec<f32>>,
     /// Winograd's transformed inputs, per stage.
     transformed: Vec<Vec<f32>>,
+    /// One group's channels, per stage.
+    groups: Vec<Channels>,
     left: Vec<f32>,
     right: Vec<f32>,
     patches: Vec<f32>,
@@ -88,7 +91,8 @@ impl Workspace {
         let buffers = |planes: &[Plane]| {
             planes.iter().map(|plane| vec![0.0; samples * plane.len()]).collect::<Vec<_>>()
         };
-        let (mut transformed, mut scratch, mut patches) = (Vec::new(), 0, 0);
+        let (mut transformed, mut groups) = (Vec::new(), Vec::new());
+        let (mut scratch, mut patches) = (0, 0);
         for stage in &network.stages {
             let mut floats = 0;
             if let Op::Convolution(c) = &stage.op {
@@ -100,11 +104,16 @@ impl Workspace {
                 }
             }
             transformed.push(vec![0.0; floats]);
+            groups.push(match &stage.op {
+                Op::Grouped(grouped) => grouped.channels(),
+                _ => Channels::default(),
+            });
         }
         Self {
             values: buffers(&network.values),
             gradients: buffers(&network.gradients),
             transformed,
+            groups,
             left: vec![0.0; scratch],
             right: vec![0.0; scratch],
             patches: vec![0.0; patches],
@@ -136,6 +145,13 @@ impl Workspace {
                     ),
                     None => c.forward(isa, samples, &weights[i], x, y),
                 },
+                Op::Grouped(grouped) => grouped.forward(
+                    isa,
+                    (samples, &weights[i]),
+                    (input, output),
+                    (x, y),
+                    &mut self.groups[i],
+                ),
                 Op::Pool(p) => pool::forward(isa, *p, (input, output), samples, x, y),
                 Op::GroupNorm(norm) => {
                     let pairs = x.chunks_exact(input.len()).zip(y.chunks_exact_mut(output.len()));
@@ -199,6 +215,13 @@ impl Workspace {
                         c.input_gradient(isa, samples, &weights[i], dy, out);
                     }
                 },
+                Op::Grouped(grouped) => grouped.input_gradient(
+                    isa,
+                    (samples, &weights[i]),
+                    (planes.1, target),
+                    (dy, dx),
+                    &mut self.groups[i],
+                ),
                 Op::Pool(p) => {
                     let planes = [input, planes.0, planes.1, target];
                     pool::backward(isa, *p, planes, samples, (x, y), (dy, dx));
@@ -324,6 +347,14 @@ impl Workspace {
                     (&mut self.left, &mut self.right),
                 );
             }
+            Op::Grouped(grouped) => grouped.weight_gradient(
+                isa,
+                samples,
+                (plane, gradient),
+                (x, &dy[first * gradient.len()..]),
+                (&mut target[grouped.one.packed.clone()], keep),
+                &mut self.groups[i],
+            ),
             Op::GroupNorm(norm) => {
                 let target = &mut target[norm.packed.clone()];
                 for sample in 0..samples {

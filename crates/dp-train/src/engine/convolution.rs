@@ -55,6 +55,8 @@ pub(crate) struct Weights {
     /// Scratch: the weights before a transform.
     pub(crate) plain: Vec<f32>,
     pub(crate) bias: Vec<f32>,
+    /// One per group of a grouped convolution, which uses nothing else.
+    pub(crate) groups: Vec<Weights>,
 }
 
 /// How the input gradient is computed.
@@ -84,7 +86,7 @@ impl Convolution {
     }
 
     /// Floats of one window of the input.
-    fn window(&self) -> usize {
+    pub(crate) fn window(&self) -> usize {
         self.kernel.0 * self.kernel.1 * self.input.pitch
     }
 
@@ -133,14 +135,13 @@ impl Convolution {
         self.lists.patch_rows.len() * self.window()
     }
 
-    /// Brings parameters into the order of the products. O(weights).
-    pub(crate) fn pack(&self, isa: Isa, parameters: &[f32], weights: &mut Weights) {
+    /// Brings weights and bias into the order of the products. O(weights).
+    pub(crate) fn pack(&self, isa: Isa, (source, bias): (&[f32], &[f32]), weights: &mut Weights) {
         let (kh, kw) = self.kernel;
         let (ci, co) = (self.input.channels, self.output.channels);
         let (ci_pitch, co_pitch) = (self.input.pitch, self.output.pitch);
         weights.bias.resize(co_pitch, 0.0);
-        weights.bias[..co].copy_from_slice(&parameters[self.bias.clone()]);
-        let source = &parameters[self.weight.clone()];
+        weights.bias[..co].copy_from_slice(bias);
         if let Some(winograd) = &self.winograd {
             winograd.pack(isa, self, source, weights);
             return;
@@ -371,14 +372,13 @@ impl Convolution {
         }
     }
 
-    /// Writes a packed gradient in PyTorch's order into the flat vector.
-    pub(crate) fn unpack(&self, packed: &[f32], flat: &mut [f32]) {
+    /// Writes a packed gradient in PyTorch's order to those of weights and bias.
+    pub(crate) fn unpack(&self, packed: &[f32], (target, to): (&mut [f32], &mut [f32])) {
         let (kh, kw) = self.kernel;
         let (ci, co) = (self.input.channels, self.output.channels);
         let co_pitch = self.output.pitch;
         let (weights, bias) = packed.split_at(self.window() * co_pitch);
         let area = kh * kw;
-        let target = &mut flat[self.weight.clone()];
         for k in 0..area {
             for i in 0..ci {
                 let row = &weights[(k * self.input.pitch + i) * co_pitch..][..co];
@@ -387,7 +387,7 @@ impl Convolution {
                 }
             }
         }
-        flat[self.bias.clone()].copy_from_slice(&bias[..co]);
+        to.copy_from_slice(&bias[..co]);
     }
 }
 

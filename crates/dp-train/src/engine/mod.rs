@@ -6,7 +6,8 @@
 //!
 //! One forward and one backward pass per block of examples. Activations lie channels last in
 //! buffers that are made once; 3 x 3 convolutions go through Winograd's F(4x4, 3x3)
-//! ([`ConvolutionMethod`]), all others through products of 6 x 16 tiles. A layer's per-example
+//! ([`ConvolutionMethod`]), all others through products of 6 x 16 tiles, grouped ones group by
+//! group. A layer's per-example
 //! gradient is either held for one example at a time, or its norm comes from Gram matrices (ghost
 //! norms) and the scaled examples of a block are summed in one product, whichever is cheaper.
 //!
@@ -43,6 +44,8 @@ mod transform;
 
 mod winograd;
 
+mod grouped;
+
 mod activation;
 
 mod pool;
@@ -66,6 +69,9 @@ mod reference;
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod golden;
 
 pub use error::EngineError;
 pub use peak::sgemm_seconds;
@@ -383,10 +389,13 @@ impl Engine {
     fn pack(&mut self, parameters: &[f32]) {
         let (isa, stages, weights) = (self.isa, &self.network.stages, &mut self.weights);
         self.pool.install(|| {
-            weights.par_iter_mut().zip(stages).for_each(|(weights, stage)| {
-                if let Op::Convolution(convolution) = &stage.op {
-                    convolution.pack(isa, parameters, weights);
+            weights.par_iter_mut().zip(stages).for_each(|(weights, stage)| match &stage.op {
+                Op::Convolution(c) => {
+                    let (weight, bias) = (c.weight.clone(), c.bias.clone());
+                    c.pack(isa, (&parameters[weight], &parameters[bias]), weights);
                 }
+                Op::Grouped(grouped) => grouped.pack(isa, parameters, weights),
+                Op::Pool(_) | Op::GroupNorm(_) | Op::Copy => {}
             });
         });
     }

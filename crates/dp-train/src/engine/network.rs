@@ -3,6 +3,7 @@
 use crate::engine::activation::Activation;
 use crate::engine::convolution::{Convolution, Lists, Weights};
 use crate::engine::ghost;
+use crate::engine::grouped::Grouped;
 use crate::engine::normalisation::GroupNorm;
 use crate::engine::plane::Plane;
 use crate::engine::pool::Pool;
@@ -14,6 +15,7 @@ use crate::model::{Architecture, Layer, Shape};
 #[derive(Debug)]
 pub(crate) enum Op {
     Convolution(Box<Convolution>),
+    Grouped(Box<Grouped>),
     Pool(Pool),
     GroupNorm(GroupNorm),
     /// Nothing: an activation that follows no layer it could be joined with.
@@ -127,9 +129,10 @@ impl Network {
         method: ConvolutionMethod,
     ) {
         let windows = |stage: &Stage, value: &Plane| match architecture.layers()[stage.layer] {
-            Layer::Conv2d { kernel, stride, padding, .. } => {
+            Layer::Conv2d { kernel, stride, padding, groups: 1, .. } => {
                 Some(((kernel, kernel), stride, padding))
             }
+            // A grouped convolution brings its own layouts.
             Layer::Linear { .. } => Some(((value.height, value.width), 1, 0)),
             _ => None,
         };
@@ -162,11 +165,16 @@ impl Network {
             self.gradients[i + 1] = gradient;
         }
         for i in 0..self.stages.len() {
+            let layer = self.stages[i].layer;
+            if let Layer::Conv2d { groups: 2.., .. } = architecture.layers()[layer] {
+                self.stages[i].op = Op::Grouped(Box::new(grouped(architecture, layer, i > 0)));
+                continue;
+            }
             let (input, output) = (self.values[i], self.values[i + 1]);
             let Some((kernel, stride, padding)) = windows(&self.stages[i], &input) else {
                 continue;
             };
-            let [weight, bias] = architecture.parameters_of(self.stages[i].layer) else {
+            let [weight, bias] = architecture.parameters_of(layer) else {
                 continue;
             };
             let size = (input.height, input.width);
@@ -203,6 +211,10 @@ impl Network {
                         c.packed = at..at + (window + 1) * c.output.pitch;
                         at = c.packed.end;
                     }
+                    Op::Grouped(grouped) if !ghost => {
+                        grouped.one.packed = at..at + grouped.packed_len();
+                        at = grouped.one.packed.end;
+                    }
                     Op::GroupNorm(norm) if !ghost => {
                         norm.packed = at..at + 2 * self.values[i].pitch;
                         at = norm.packed.end;
@@ -221,7 +233,14 @@ impl Network {
     pub(crate) fn unpack(&self, packed: &[f32], flat: &mut [f32]) {
         for stage in &self.stages {
             match &stage.op {
-                Op::Convolution(c) => c.unpack(&packed[c.packed.clone()], flat),
+                Op::Convolution(c) => {
+                    let (head, tail) = flat.split_at_mut(c.bias.start);
+                    let target = (&mut head[c.weight.clone()], &mut tail[..c.bias.len()]);
+                    c.unpack(&packed[c.packed.clone()], target);
+                }
+                Op::Grouped(grouped) => {
+                    grouped.unpack(&packed[grouped.one.packed.clone()], flat);
+                }
                 Op::GroupNorm(norm) => norm.unpack(&packed[norm.packed.clone()], flat),
                 Op::Pool(_) | Op::Copy => {}
             }
@@ -232,6 +251,41 @@ impl Network {
     pub(crate) fn weights(&self) -> Vec<Weights> {
         self.stages.iter().map(|_| Weights::default()).collect()
     }
+}
+
+/// A grouped convolution: the layouts are those of one group.
+fn grouped(architecture: &Architecture, layer: usize, needs_input_gradient: bool) -> Grouped {
+    let Layer::Conv2d { kernel, stride, padding, groups, .. } = architecture.layers()[layer] else {
+        unreachable!("only called for convolutions");
+    };
+    let [weight, bias] = architecture.parameters_of(layer) else {
+        unreachable!("a convolution has a weight and a bias");
+    };
+    let of_group = |shape| {
+        let (channels, height, width) = image(shape);
+        (channels / groups, height, width)
+    };
+    let input = of_group(architecture.shapes()[layer]);
+    let output = of_group(architecture.shapes()[layer + 1]);
+    let dense = output.1 * output.2 == 1;
+    let border = if dense { 0 } else { Convolution::gradient_border(kernel, stride, padding) };
+    let mut one = Convolution {
+        input: Plane::new(input, padding),
+        output: Plane::new(output, 0),
+        input_gradient: needs_input_gradient.then(|| Plane::new(input, 0)),
+        output_gradient: Plane::new(output, border),
+        kernel: (kernel, kernel),
+        stride,
+        padding,
+        weight: weight.range.clone(),
+        bias: bias.range.clone(),
+        packed: 0..0,
+        ghost: false,
+        winograd: None,
+        lists: Lists::default(),
+    };
+    one.prepare();
+    Grouped { groups, one }
 }
 
 fn image(shape: Shape) -> (usize, usize, usize) {

@@ -55,12 +55,14 @@ fn image_of(shape: Shape) -> Image {
 
 fn forward_layer(layer: Layer, x: &Image, mut y: Image, p: &[&[f64]]) -> Image {
     match layer {
-        Layer::Conv2d { in_channels, kernel, stride, padding, .. } => {
+        Layer::Conv2d { in_channels, out_channels, kernel, stride, padding, groups } => {
+            let inner = in_channels / groups;
             for o in 0..y.c {
+                let first = o / (out_channels / groups) * inner;
                 windows((y.h, y.w), (kernel, stride, padding), |oy, ox, ky, kx, iy, ix| {
-                    for i in 0..in_channels {
-                        let w = p[0][((o * in_channels + i) * kernel + ky) * kernel + kx];
-                        y.add(o, oy as isize, ox as isize, w * x.get(i, iy, ix));
+                    for i in 0..inner {
+                        let w = p[0][((o * inner + i) * kernel + ky) * kernel + kx];
+                        y.add(o, oy as isize, ox as isize, w * x.get(first + i, iy, ix));
                     }
                 });
                 for pixel in 0..y.h * y.w {
@@ -126,14 +128,16 @@ fn backward_layer(
     let mut dx = Image::zeros(x.c, x.h, x.w);
     let mut dp: Vec<Vec<f64>> = p.iter().map(|p| vec![0.0; p.len()]).collect();
     match layer {
-        Layer::Conv2d { in_channels, kernel, stride, padding, .. } => {
+        Layer::Conv2d { in_channels, out_channels, kernel, stride, padding, groups } => {
+            let inner = in_channels / groups;
             for o in 0..y.c {
+                let first = o / (out_channels / groups) * inner;
                 windows((y.h, y.w), (kernel, stride, padding), |oy, ox, ky, kx, iy, ix| {
                     let d = dy.get(o, oy as isize, ox as isize);
-                    for i in 0..in_channels {
-                        let at = ((o * in_channels + i) * kernel + ky) * kernel + kx;
-                        dp[0][at] += d * x.get(i, iy, ix);
-                        dx.add(i, iy, ix, d * p[0][at]);
+                    for i in 0..inner {
+                        let at = ((o * inner + i) * kernel + ky) * kernel + kx;
+                        dp[0][at] += d * x.get(first + i, iy, ix);
+                        dx.add(first + i, iy, ix, d * p[0][at]);
                     }
                 });
                 dp[1][o] = dy.at[o * y.h * y.w..][..y.h * y.w].iter().sum();
@@ -251,19 +255,21 @@ mod tests {
     #[test]
     fn the_reference_gradient_is_the_derivative_of_the_reference_loss() {
         let input = Shape::Image { channels: 2, height: 7, width: 6 };
-        let conv = |in_channels, out_channels, kernel, stride, padding| Layer::Conv2d {
+        let conv = |in_channels, out_channels, stride, padding, groups| Layer::Conv2d {
             in_channels,
             out_channels,
-            kernel,
+            kernel: 3,
             stride,
             padding,
+            groups,
         };
         let layers = vec![
-            conv(2, 4, 3, 1, 1),
+            conv(2, 4, 1, 1, 1),
+            conv(4, 6, 1, 1, 2),
             Layer::Tanh,
             Layer::GroupNorm { groups: 2 },
             Layer::MaxPool2d { kernel: 2, stride: 1 },
-            conv(4, 3, 3, 2, 2),
+            conv(6, 3, 2, 2, 1),
             Layer::Relu,
             Layer::AvgPool2d { kernel: 2, stride: 2 },
             Layer::Flatten,

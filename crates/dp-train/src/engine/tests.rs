@@ -8,7 +8,12 @@ use crate::seeds::RunSeed;
 const METHODS: [ConvolutionMethod; 2] = [ConvolutionMethod::Winograd, ConvolutionMethod::Direct];
 
 fn conv(i: usize, o: usize, kernel: usize, stride: usize, padding: usize) -> Layer {
-    Layer::Conv2d { in_channels: i, out_channels: o, kernel, stride, padding }
+    grouped(i, o, (kernel, stride, padding), 1)
+}
+
+fn grouped(i: usize, o: usize, window: (usize, usize, usize), groups: usize) -> Layer {
+    let (kernel, stride, padding) = window;
+    Layer::Conv2d { in_channels: i, out_channels: o, kernel, stride, padding, groups }
 }
 
 /// The layers on an image, then a linear layer to 5 classes.
@@ -150,6 +155,35 @@ fn convolutions_of_every_geometry_agree_with_the_definition() {
 }
 
 #[test]
+fn grouped_convolutions_agree_with_the_definition() {
+    for window in [(1, 1, 0), (3, 1, 1), (3, 2, 1), (3, 1, 0), (5, 2, 2), (3, 1, 3)] {
+        let stacks = [
+            // First, so that nothing needs the gradient of its input; then in the middle.
+            vec![grouped(4, 6, window, 2), Layer::Relu, grouped(6, 4, window, 2)],
+            // Depthwise, then every channel with two outputs.
+            vec![conv(4, 5, 3, 1, 1), Layer::Tanh, grouped(5, 5, window, 5)],
+            vec![grouped(4, 8, window, 4), Layer::GroupNorm { groups: 2 }, conv(8, 3, 1, 1, 0)],
+            // Groups wider than a tile, and beside layers that go through Winograd. Not ReLU: of
+            // these many values one is so close to its kink that f32 and f64 disagree.
+            vec![
+                conv(4, 34, 3, 1, 1),
+                Layer::Tanh,
+                grouped(34, 36, window, 2),
+                Layer::Tanh,
+                conv(36, 20, 3, 1, 1),
+            ],
+            vec![Layer::Tanh, Layer::MaxPool2d { kernel: 2, stride: 1 }, grouped(4, 6, window, 2)],
+        ];
+        for layers in stacks {
+            Case::new(classifier((4, 11, 9), layers), 4).check_all();
+        }
+    }
+    // One output pixel.
+    let layers = vec![conv(4, 6, 3, 1, 1), Layer::Relu, grouped(6, 9, (5, 1, 0), 3)];
+    Case::new(classifier((4, 5, 5), layers), 7).check_all();
+}
+
+#[test]
 fn fast_convolutions_of_odd_sizes_agree_with_the_definition() {
     for (height, width) in [(4, 4), (5, 7), (8, 8), (9, 12), (10, 13)] {
         for (inner, outer) in [(16, 16), (17, 33), (40, 16)] {
@@ -207,10 +241,8 @@ fn both_convnets_agree_with_the_definition() {
 
 #[test]
 fn the_same_bits_for_any_number_of_threads() {
-    let case = Case {
-        examples: Vec::new(),
-        ..Case::new(classifier((3, 8, 8), vec![conv(3, 16, 3, 1, 1), conv(16, 32, 3, 1, 1)]), 0)
-    };
+    let layers = vec![conv(3, 16, 3, 1, 1), conv(16, 32, 3, 1, 1), grouped(32, 32, (3, 1, 1), 4)];
+    let case = Case::new(classifier((3, 8, 8), layers), 0);
     let (images, labels) = batch(&case.architecture, 301);
     for convolution in METHODS {
         let results: Vec<_> = [1, 2, 3]
@@ -404,7 +436,13 @@ fn copies_do_not_widen_what_an_example_can_do() {
 fn non_finite_examples_contribute_zero_and_are_counted() {
     let architecture = classifier(
         (3, 8, 8),
-        vec![conv(3, 16, 3, 1, 1), Layer::Relu, conv(16, 128, 3, 1, 1), Layer::Relu],
+        vec![
+            conv(3, 16, 3, 1, 1),
+            Layer::Relu,
+            conv(16, 128, 3, 1, 1),
+            Layer::Relu,
+            grouped(128, 128, (3, 1, 1), 8),
+        ],
     );
     let parameters = initial_parameters(&architecture, RunSeed(1));
     let (images, labels) = batch(&architecture, 11);

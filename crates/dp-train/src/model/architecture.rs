@@ -10,7 +10,8 @@ use crate::model::ArchitectureError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "layer", deny_unknown_fields)]
 pub enum Layer {
-    /// A square convolution (cross-correlation) with bias. Weight `[out, in, kernel, kernel]`.
+    /// A square convolution (cross-correlation) with bias. Weight `[out, in / groups, kernel,
+    /// kernel]`.
     Conv2d {
         /// Channels that come in.
         in_channels: usize,
@@ -22,6 +23,10 @@ pub enum Layer {
         stride: usize,
         /// Zeros around the image.
         padding: usize,
+        /// Groups that both channels are split into; each output sees its own group of inputs
+        /// only. 1 is the ordinary convolution, as many as there are channels the depthwise one.
+        #[serde(default = "one", skip_serializing_if = "is_one")]
+        groups: usize,
     },
     /// `y = W x + b`. Weight `[out, in]`.
     Linear {
@@ -56,6 +61,14 @@ pub enum Layer {
     },
     /// An image read as a vector, channel by channel.
     Flatten,
+}
+
+fn one() -> usize {
+    1
+}
+
+fn is_one(groups: &usize) -> bool {
+    *groups == 1
 }
 
 /// What flows between two layers, for one example.
@@ -104,6 +117,22 @@ pub struct Parameter {
     pub range: Range<usize>,
     /// Inputs that one output of the layer sums over; `None` for normalisation.
     pub fan_in: Option<usize>,
+}
+
+/// Floating-point operations for one example: two per multiplication and addition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flops {
+    /// From the image to the logits.
+    pub forward: u64,
+    /// From the logits to the gradient of every parameter.
+    pub backward: u64,
+}
+
+impl Flops {
+    /// What one gradient takes.
+    pub fn gradient(self) -> u64 {
+        self.forward + self.backward
+    }
 }
 
 /// A sequence of layers whose shapes fit, with parameters in PyTorch's order and layout.
@@ -223,6 +252,29 @@ impl Architecture {
     pub fn parameter_count(&self) -> usize {
         self.parameters.last().map_or(0, |last| last.range.end)
     }
+
+    /// The work of convolutions and linear layers as they are written, products with padding
+    /// included; everything else is left out.
+    ///
+    /// Forward, every weight meets every output pixel of its layer once. Backward the same work
+    /// comes twice, for the gradients of the weights and of the input; nothing needs the latter
+    /// before the first of these layers. This is the usual measure: a method that saves
+    /// multiplications, such as Winograd's, then shows as more operations per second. O(layers).
+    pub fn flops(&self) -> Flops {
+        let (mut forward, mut first) = (0, None);
+        for (index, output) in self.shapes[1..].iter().enumerate() {
+            let pixels = match (self.layers[index], *output) {
+                (Layer::Conv2d { .. }, Shape::Image { height, width, .. }) => height * width,
+                (Layer::Linear { .. }, _) => 1,
+                _ => continue,
+            };
+            let weight = &self.parameters_of(index)[0].range;
+            let work = 2 * (weight.len() * pixels) as u64;
+            first.get_or_insert(work);
+            forward += work;
+        }
+        Flops { forward, backward: 2 * forward - first.unwrap_or(0) }
+    }
 }
 
 const CIFAR: Shape = Shape::Image { channels: 3, height: 32, width: 32 };
@@ -231,8 +283,14 @@ fn convolutions(channels: usize, activation: Layer) -> Vec<Layer> {
     let mut layers = Vec::new();
     for (inner, outer) in [(channels, 32), (32, 64), (64, 128)] {
         for in_channels in [inner, outer] {
-            let (out_channels, kernel, stride, padding) = (outer, 3, 1, 1);
-            layers.push(Layer::Conv2d { in_channels, out_channels, kernel, stride, padding });
+            layers.push(Layer::Conv2d {
+                in_channels,
+                out_channels: outer,
+                kernel: 3,
+                stride: 1,
+                padding: 1,
+                groups: 1,
+            });
             layers.push(activation);
         }
         layers.push(Layer::MaxPool2d { kernel: 2, stride: 2 });
@@ -244,9 +302,9 @@ fn convolutions(channels: usize, activation: Layer) -> Vec<Layer> {
 /// Name, shape and fan-in of a layer's tensors.
 fn tensors(layer: Layer, input: Shape) -> Vec<(&'static str, Vec<usize>, Option<usize>)> {
     match (layer, input) {
-        (Layer::Conv2d { in_channels, out_channels, kernel, .. }, _) => {
-            let fan_in = Some(in_channels * kernel * kernel);
-            let weight = vec![out_channels, in_channels, kernel, kernel];
+        (Layer::Conv2d { in_channels, out_channels, kernel, groups, .. }, _) => {
+            let fan_in = Some(in_channels / groups * kernel * kernel);
+            let weight = vec![out_channels, in_channels / groups, kernel, kernel];
             vec![("weight", weight, fan_in), ("bias", vec![out_channels], fan_in)]
         }
         (Layer::Linear { in_features, out_features }, _) => {
@@ -277,13 +335,18 @@ fn output_shape(layer: usize, kind: Layer, input: Shape) -> Result<Shape, Archit
         }
     };
     match kind {
-        Layer::Conv2d { in_channels, out_channels, kernel, stride, padding } => {
+        Layer::Conv2d { in_channels, out_channels, kernel, stride, padding, groups } => {
             let (found, height, width) = image()?;
             if in_channels != found {
                 return Err(Error::Channels { layer, expected: in_channels, found });
             }
             if out_channels == 0 {
                 return Err(Error::Empty { layer });
+            }
+            for channels in [in_channels, out_channels] {
+                if groups == 0 || channels % groups != 0 {
+                    return Err(Error::Groups { layer, groups, channels });
+                }
             }
             let height = windows(height, kernel, stride, padding)?;
             let width = windows(width, kernel, stride, padding)?;
@@ -354,6 +417,7 @@ mod tests {
             kernel,
             stride,
             padding: 0,
+            groups: 1,
         };
         let error = |layers| Architecture::new(CIFAR, layers).unwrap_err();
         use ArchitectureError as Error;
@@ -377,5 +441,70 @@ mod tests {
             error(vec![Layer::GroupNorm { groups: 2 }]),
             Error::Groups { layer: 0, groups: 2, channels: 3 }
         );
+        let grouped = |out_channels, groups| Layer::Conv2d {
+            in_channels: 3,
+            out_channels,
+            kernel: 3,
+            stride: 1,
+            padding: 0,
+            groups,
+        };
+        for (out_channels, groups, channels) in [(4, 2, 3), (4, 3, 4), (3, 0, 3)] {
+            let refused = error(vec![grouped(out_channels, groups)]);
+            assert_eq!(refused, Error::Groups { layer: 0, groups, channels });
+        }
+        assert_eq!(
+            error(vec![grouped(4, 3)]).to_string(),
+            "layer 0 cannot split 4 channels into 3 groups"
+        );
+    }
+
+    #[test]
+    fn groups_cut_the_weights_and_are_one_unless_said() {
+        let text = r#"{"layer": "conv2d", "in_channels": 6, "out_channels": 12, "kernel": 3,
+            "stride": 1, "padding": 1"#;
+        let plain: Layer = serde_json::from_str(&format!("{text}}}")).unwrap();
+        let grouped: Layer = serde_json::from_str(&format!("{text}, \"groups\": 3}}")).unwrap();
+        let input = Shape::Image { channels: 6, height: 5, width: 5 };
+        let weight = |layer| Architecture::new(input, vec![layer]).unwrap().parameters()[0].clone();
+        assert_eq!((weight(plain).shape, weight(plain).fan_in), (vec![12, 6, 3, 3], Some(54)));
+        assert_eq!((weight(grouped).shape, weight(grouped).fan_in), (vec![12, 2, 3, 3], Some(18)));
+        for layer in [plain, grouped] {
+            let text = serde_json::to_string(&layer).unwrap();
+            assert_eq!(serde_json::from_str::<Layer>(&text).unwrap(), layer);
+            assert_eq!(text.contains("groups"), layer == grouped);
+        }
+    }
+
+    #[test]
+    fn the_convnet_takes_230_million_operations() {
+        // By hand: pixels x out x in x 9 of the six convolutions, and the linear layer.
+        let convolutions = [
+            1024 * 32 * 3 * 9,
+            1024 * 32 * 32 * 9,
+            256 * 64 * 32 * 9,
+            256 * 64 * 64 * 9,
+            64 * 128 * 64 * 9,
+            64 * 128 * 128 * 9,
+        ];
+        let forward = 2 * (convolutions.iter().sum::<u64>() + 20_480);
+        let backward = 2 * forward - 2 * convolutions[0];
+        assert_eq!(Architecture::convnet().flops(), Flops { forward, backward });
+        assert_eq!((Architecture::convnet().flops().gradient() as f64 / 1e5).round(), 2302.0);
+        // Groups divide the work; a layer without weights takes none.
+        let layer = |groups| Layer::Conv2d {
+            in_channels: 4,
+            out_channels: 8,
+            kernel: 3,
+            stride: 2,
+            padding: 0,
+            groups,
+        };
+        let input = Shape::Image { channels: 4, height: 9, width: 7 };
+        let flops = |layers| Architecture::new(input, layers).unwrap().flops();
+        let whole = 2 * 4 * 3 * 8 * 4 * 9;
+        assert_eq!(flops(vec![layer(1)]), Flops { forward: whole, backward: whole });
+        assert_eq!(flops(vec![Layer::Tanh, layer(4)]).forward, whole / 4);
+        assert_eq!(flops(vec![Layer::Relu]), Flops { forward: 0, backward: 0 });
     }
 }

@@ -6,6 +6,6 @@ mod error;
 
 mod init;
 
-pub use architecture::{Architecture, Layer, Parameter, Shape};
+pub use architecture::{Architecture, Flops, Layer, Parameter, Shape};
 pub use error::ArchitectureError;
 pub use init::initial_parameters;
