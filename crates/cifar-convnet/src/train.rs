@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use dp_train::certificate::{Certificate, Exposure, Metric};
-use dp_train::engine::{Batch, BatchMetrics, Engine, EngineOptions};
+use dp_train::engine::{Batch, BatchMetrics, GradientEngine};
 use dp_train::model::{Architecture, initial_parameters};
 use dp_train::plan::DpPlan;
 use dp_train::seeds::{KeyOrigin, NoiseKey, RunSeed};
@@ -106,7 +106,7 @@ struct Session<'a> {
     data: &'a Dataset,
     architecture: &'a Architecture,
     folder: RunFolder,
-    engine: Engine,
+    engine: Box<dyn GradientEngine>,
     training: Training,
     data_md5: String,
     epochs: Vec<Epoch>,
@@ -122,7 +122,7 @@ impl<'a> Session<'a> {
         folder: PathBuf,
         arguments: &Train,
     ) -> anyhow::Result<Self> {
-        let engine = Engine::new(architecture, EngineOptions::default())?;
+        let engine = config.engine.build(architecture)?;
         let examples = u32::try_from(data.train.len()).context("too many examples")?;
         let (rate, seed) = (config.optimizer.learning_rate as f32, RunSeed(config.training.seed));
         let data_md5 = data.train.md5();
@@ -249,7 +249,7 @@ impl<'a> Session<'a> {
         let (pixels, classes) = (self.data.shape.len(), self.data.classes.len());
         let parameters = self.training.parameters();
         let Evaluation { accuracy, loss } =
-            Evaluation::of(&mut self.engine, parameters, &self.data.test, pixels, classes)?;
+            Evaluation::of(&mut *self.engine, parameters, &self.data.test, pixels, classes)?;
         let step = self.training.steps_taken();
         let examples = total.examples.max(1) as f64;
         self.epochs.push(Epoch {
