@@ -150,8 +150,8 @@ impl TensorLayer for Conv2d {
         let outer = self.out_channels / groups;
         let dy = self.grouped(seen.dy).permute([1, 2, 0, 3]);
         let dy = dy.reshape([groups, outer, n * positions]);
-        let windows = windows.permute([1, 0, 3, 2]).reshape([groups, n * positions, window]);
-        let weight = dy.matmul(windows);
+        let windows = windows.permute([1, 2, 0, 3]).reshape([groups, window, n * positions]);
+        let weight = dy.matmul(windows.swap_dims(1, 2));
         vec![weight.reshape([self.out_channels * window]), bias]
     }
 }

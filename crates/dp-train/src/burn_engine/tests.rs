@@ -181,7 +181,8 @@ impl Case {
     fn check_on(&self, device: Device, microbatches: &[usize]) {
         for &microbatch in microbatches {
             let mut engine = self.engine(device, microbatch);
-            self.check(&mut engine, &engine.description(), 3e-6, 3e-4);
+            let what = engine.description();
+            self.check(&mut engine, &what, 3e-6, 3e-4);
             self.check_norms(&mut engine, 3e-4);
         }
     }
@@ -305,7 +306,8 @@ fn check_bound(device: Device, architecture: Architecture, examples: usize, clip
             let (sum, _) = engine.clipped_sum(&case.parameters, one, clip).unwrap();
             let counts = sum.counts();
             let size = norm(&wide(&sum.into_values()));
-            assert!(size <= clip * (1.0 + 1e-7), "{device} {clip}: {:e}", size / clip - 1.0);
+            // What the norm is rounded up by is more than the scaled gradient can be rounded up by.
+            assert!(size <= clip, "{device} {clip}: {:e}", size / clip - 1.0);
             assert!(counts.clipped == 0 || size >= clip * (1.0 - 3e-4), "{device}: {size} {clip}");
             assert_eq!(counts.non_finite, 0);
         }
