@@ -11,9 +11,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use dp_train::engine::{
-    Batch, ConvolutionMethod, Device, Engine, EngineOptions, sgemm_seconds,
-};
+use dp_train::engine::{Batch, ConvolutionMethod, Device, Engine, EngineOptions, sgemm_seconds};
 use dp_train::model::{Architecture, initial_parameters};
 use dp_train::seeds::RunSeed;
 

@@ -56,7 +56,8 @@ fn run(device: Device) -> Result<Vec<Vec<f32>>, EngineError> {
         dim: architecture.parameter_count(),
     })
     .unwrap();
-    let pixels: Vec<f32> = (0..EXAMPLES * 84).map(|i| (i * 7919 % 1009) as f32 / 504.5 - 1.0).collect();
+    let pixels: Vec<f32> =
+        (0..EXAMPLES * 84).map(|i| (i * 7919 % 1009) as f32 / 504.5 - 1.0).collect();
     let start = initial_parameters(&architecture, SEED);
     let key = NoiseKey::fixed(SEED);
     let mut training = Training::new(plan, start, EXAMPLES as u32, 0.1, SEED, key).unwrap();

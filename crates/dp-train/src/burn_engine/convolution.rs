@@ -95,8 +95,7 @@ impl Conv2d {
 
 impl TensorLayer for Conv2d {
     fn forward(&self, parameters: &[Tensor<1>], x: Tensor<4>) -> Tensor<4> {
-        let options =
-            ConvOptions::new([self.stride; 2], [self.padding; 2], [1, 1], self.groups);
+        let options = ConvOptions::new([self.stride; 2], [self.padding; 2], [1, 1], self.groups);
         conv2d(x, self.weight(parameters), Some(parameters[1].clone()), options)
     }
 
@@ -117,9 +116,8 @@ impl TensorLayer for Conv2d {
         }
         let ([_, _, height, width], [_, _, rows, columns]) = (seen.x.dims(), seen.dy.dims());
         // Rows and columns of the image that no window reaches.
-        let rest = |size: usize, windows: usize| {
-            size + 2 * padding - ((windows - 1) * stride + kernel)
-        };
+        let rest =
+            |size: usize, windows: usize| size + 2 * padding - ((windows - 1) * stride + kernel);
         let options = ConvTransposeOptions::new(
             [stride; 2],
             [padding; 2],

@@ -54,8 +54,7 @@ mod gpu {
         if let Some((_, outcome)) = outcomes.iter().find(|(known, _)| *known == device) {
             return outcome.clone();
         }
-        let outcome = acquire(device)
-            .map_err(|reason| EngineError::Unavailable { device, reason });
+        let outcome = acquire(device).map_err(|reason| EngineError::Unavailable { device, reason });
         outcomes.push((device, outcome.clone()));
         outcome
     }

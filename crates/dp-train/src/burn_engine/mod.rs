@@ -136,11 +136,7 @@ impl BurnEngine {
     ///
     /// # Errors
     /// [`EngineError`] if a slice has the wrong length, a label is no class, or the device fails.
-    pub fn norms(
-        &mut self,
-        parameters: &[f32],
-        batch: Batch<'_>,
-    ) -> Result<Vec<f32>, EngineError> {
+    pub fn norms(&mut self, parameters: &[f32], batch: Batch<'_>) -> Result<Vec<f32>, EngineError> {
         let summed = self.sum(parameters, batch, Goal::Clipped { copies: 1, clip_norm: 1.0 })?;
         let norm = |[_, bad, norm]: [f32; 3]| if bad > 0.0 { f32::NAN } else { norm };
         Ok(summed.examples.into_iter().map(norm).collect())
@@ -236,12 +232,7 @@ impl BurnEngine {
         floats.try_into().map_err(|_| self.failed("it read back something else"))
     }
 
-    fn sum(
-        &self,
-        parameters: &[f32],
-        batch: Batch<'_>,
-        goal: Goal,
-    ) -> Result<Summed, EngineError> {
+    fn sum(&self, parameters: &[f32], batch: Batch<'_>, goal: Goal) -> Result<Summed, EngineError> {
         let Batch { images, labels } = batch;
         let copies = match goal {
             Goal::Plain => 1,

@@ -48,7 +48,8 @@ impl TensorLayer for GroupNorm {
         let [n, channels, height, width] = seen.x.dims();
         let (normal, inverse) = self.normal(seen.x);
         let scale = parameters[0].clone().reshape([1, channels, 1, 1]);
-        let e = (seen.dy * scale).reshape([n, self.groups, channels / self.groups * height * width]);
+        let e =
+            (seen.dy * scale).reshape([n, self.groups, channels / self.groups * height * width]);
         let mean = e.clone().mean_dim(2);
         let along = (e.clone() * normal.clone()).mean_dim(2);
         ((e - mean - normal * along) * inverse).reshape([n, channels, height, width])

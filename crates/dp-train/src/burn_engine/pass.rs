@@ -44,12 +44,7 @@ impl Pass<'_> {
     }
 
     /// The sums over a microbatch. With copies, those of an example lie one after the other.
-    pub(crate) fn gradients(
-        &self,
-        images: Tensor<4>,
-        classes: Tensor<2, Int>,
-        goal: Goal,
-    ) -> Sums {
+    pub(crate) fn gradients(&self, images: Tensor<4>, classes: Tensor<2, Int>, goal: Goal) -> Sums {
         let mut values = vec![images];
         for (i, layer) in self.layers.iter().enumerate() {
             values.push(layer.forward(&self.parameters[i], values[i].clone()));

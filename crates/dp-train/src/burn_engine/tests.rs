@@ -174,7 +174,11 @@ impl Case {
         for (found, gradient) in norms.iter().zip(&self.gradients) {
             let excess = f64::from(*found) / norm(gradient) - 1.0;
             // Two computations of the gradient itself differ by a few units.
-            assert!((-1e-6..guard).contains(&excess), "{excess:e}, {:?}", self.architecture.layers());
+            assert!(
+                (-1e-6..guard).contains(&excess),
+                "{excess:e}, {:?}",
+                self.architecture.layers()
+            );
         }
     }
 
@@ -194,11 +198,8 @@ fn stacks() -> Vec<Architecture> {
     for kernel in [1, 3, 5] {
         for stride in [1, 2, 3] {
             for padding in [0, 1, 2, 3] {
-                let layers = vec![
-                    conv(2, 7, kernel, stride, padding),
-                    Layer::Tanh,
-                    conv(7, 3, 3, 2, 1),
-                ];
+                let layers =
+                    vec![conv(2, 7, kernel, stride, padding), Layer::Tanh, conv(7, 3, 3, 2, 1)];
                 all.push(classifier((2, 12, 9), layers));
             }
         }
@@ -405,9 +406,8 @@ fn copies_are_averaged_before_they_are_clipped() {
         for microbatch in [0, 1, 4] {
             let mut engine = case.engine(device, microbatch);
             for (clip, clipped) in [(middle, 1), (1e-3, 2), (100.0, 0)] {
-                let (sum, metrics) = engine
-                    .clipped_sum_of_means(&case.parameters, case.batch(), 3, clip)
-                    .unwrap();
+                let (sum, metrics) =
+                    engine.clipped_sum_of_means(&case.parameters, case.batch(), 3, clip).unwrap();
                 assert_eq!(sum.counts(), ClipCounts { examples: 2, clipped, non_finite: 0 });
                 assert_eq!(metrics.examples, 6);
                 let expected = case.sum(|g| (clip / norm(g)).min(1.0));
