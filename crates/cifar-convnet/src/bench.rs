@@ -1,15 +1,20 @@
 //! `bandroot bench engine`: how fast gradients are on this machine, beside what it can do at most.
 
 use std::hint::black_box;
+use std::num::NonZeroUsize;
 use std::time::Instant;
 
 use clap::{Args, Subcommand, ValueEnum};
-use dp_train::engine::{Batch, ConvolutionMethod, Engine, EngineOptions, sgemm_seconds};
+use dp_train::engine::{Batch, GradientEngine, sgemm_seconds};
 use dp_train::model::{Architecture, initial_parameters};
 use dp_train::seeds::RunSeed;
 use serde::Serialize;
 
-use crate::output::{self, BadArgument};
+use crate::config::{
+    self,
+    engine::{Convolution, Device},
+};
+use crate::output;
 use crate::table::Table;
 use crate::{memory, progress};
 
@@ -22,9 +27,9 @@ pub(crate) enum Bench {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchEngine {
-    /// What computes: cpu
-    #[arg(long, default_value = "cpu")]
-    device: String,
+    /// What computes; all but cpu need the Cargo feature of that name
+    #[arg(long, value_enum, default_value_t = Device::Cpu)]
+    device: Device,
 
     /// Examples in a batch
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -34,13 +39,17 @@ pub(crate) struct BenchEngine {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 
+    /// Examples that go through the network together [default: the engine's choice]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    microbatch: Option<u16>,
+
     /// The model
     #[arg(long, value_enum, default_value_t = Preset::Convnet)]
     model: Preset,
 
     /// How 3 x 3 convolutions are computed
-    #[arg(long, value_enum, default_value_t = ConvolutionName::Winograd)]
-    convolution: ConvolutionName,
+    #[arg(long, value_enum, default_value_t = Convolution::Winograd)]
+    convolution: Convolution,
 
     /// How often everything is measured, after one round that is not counted
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -61,16 +70,6 @@ enum Preset {
     ConvnetTanh,
 }
 
-/// How 3 x 3 convolutions are computed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum ConvolutionName {
-    /// A quarter of the multiplications, about six times the rounding error
-    Winograd,
-    /// The sum as it is written
-    Direct,
-}
-
 /// What `--json` prints. Speeds are medians over the rounds; GFLOP/s count the work as it is written
 /// ([`Architecture::flops`]), so Winograd's saved multiplications may lift them above the peak.
 #[derive(Debug, Serialize)]
@@ -89,10 +88,11 @@ struct Report {
     batch_size: usize,
     /// Of the process after all three kinds of pass; `null` where the system does not say.
     peak_memory_bytes: Option<u64>,
-    device: String,
-    instruction_set: String,
+    device: Device,
+    /// What computed, with its instructions.
+    description: String,
     model: Preset,
-    convolution: ConvolutionName,
+    convolution: Convolution,
     rounds: usize,
 }
 
@@ -103,37 +103,29 @@ pub(crate) fn run(command: &Bench) -> anyhow::Result<()> {
     output::print(&if arguments.json { output::json(&report)? } else { text(&report) })
 }
 
-/// The engine of a device: the only place that knows what there is.
-fn engine(arguments: &BenchEngine, architecture: &Architecture) -> anyhow::Result<Engine> {
-    if arguments.device != "cpu" {
-        let message = format!("--device {} is not known: this program has cpu", arguments.device);
-        return Err(BadArgument(message).into());
-    }
-    let options = EngineOptions {
-        threads: arguments.threads.map_or(0, usize::from),
-        convolution: match arguments.convolution {
-            ConvolutionName::Winograd => ConvolutionMethod::Winograd,
-            ConvolutionName::Direct => ConvolutionMethod::Direct,
-        },
-        ..EngineOptions::default()
-    };
-    Ok(Engine::new(architecture, options)?)
-}
-
 /// Forward, plain, private and sgemm take turns, so that all meet the same disturbances.
 fn measure(arguments: &BenchEngine) -> anyhow::Result<Report> {
     let architecture = match arguments.model {
         Preset::Convnet => Architecture::convnet(),
         Preset::ConvnetTanh => Architecture::convnet_tanh(),
     };
-    let mut engine = engine(arguments, &architecture)?;
+    let settings = config::engine::Engine {
+        device: arguments.device,
+        threads: arguments.threads.map(usize::from),
+        convolution: arguments.convolution,
+        microbatch: arguments.microbatch.map(usize::from),
+    };
+    let mut engine = settings.build(&architecture)?;
+    // The limit is that of the CPU, whatever computes.
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let threads = arguments.threads.map_or(cores, usize::from);
     let (size, rounds) = (arguments.batch as usize, arguments.rounds as usize);
     let parameters = initial_parameters(&architecture, RunSeed(1));
     let (images, labels) = examples(&architecture, size);
     let batch = Batch { images: &images, labels: &labels };
     let classes = architecture.shapes().last().map_or(0, |shape| shape.len());
     let mut logits = vec![0.0; size * classes];
-    let mut pass = |engine: &mut Engine| -> anyhow::Result<[f64; 3]> {
+    let mut pass = |engine: &mut dyn GradientEngine| -> anyhow::Result<[f64; 3]> {
         let start = Instant::now();
         engine.forward(&parameters, &images, &mut logits)?;
         let forward = start.elapsed().as_secs_f64();
@@ -146,13 +138,13 @@ fn measure(arguments: &BenchEngine) -> anyhow::Result<Report> {
     };
     let bar = progress::bar(rounds as u64 + 1).with_message("rounds");
     // The first round allocates. The memory is read before sgemm takes its own.
-    pass(&mut engine)?;
+    pass(&mut *engine)?;
     bar.inc(1);
     let peak_memory_bytes = memory::peak();
     let mut seconds: [Vec<f64>; 4] = Default::default();
     for _ in 0..rounds {
-        let [forward, plain, private] = pass(&mut engine)?;
-        let round = [forward, plain, private, sgemm_seconds(engine.threads())];
+        let [forward, plain, private] = pass(&mut *engine)?;
+        let round = [forward, plain, private, sgemm_seconds(threads)];
         seconds.iter_mut().zip(round).for_each(|(all, one)| all.push(one));
         bar.inc(1);
     }
@@ -161,7 +153,7 @@ fn measure(arguments: &BenchEngine) -> anyhow::Result<Report> {
     let rate = |batches: f64| size as f64 * batches;
     let flops = architecture.flops();
     let gflops = |flops: u64, batches: f64| flops as f64 * rate(batches) / 1e9;
-    let sgemm_gflops = engine.threads() as f64 * 2.0 * 1.024_f64.powi(3) * sgemm;
+    let sgemm_gflops = threads as f64 * 2.0 * 1.024_f64.powi(3) * sgemm;
     let private_gflops = gflops(flops.gradient(), private);
     Ok(Report {
         private_samples_per_second: rate(private),
@@ -172,11 +164,11 @@ fn measure(arguments: &BenchEngine) -> anyhow::Result<Report> {
         plain_gflops: gflops(flops.gradient(), plain),
         forward_gflops: gflops(flops.forward, forward),
         fraction_of_peak: private_gflops / sgemm_gflops,
-        threads: engine.threads(),
+        threads,
         batch_size: size,
         peak_memory_bytes,
-        device: arguments.device.clone(),
-        instruction_set: engine.instruction_set().to_owned(),
+        device: arguments.device,
+        description: engine.description(),
         model: arguments.model,
         convolution: arguments.convolution,
         rounds,
@@ -213,10 +205,9 @@ fn text(report: &Report) -> String {
         let cells = [format!("{rate:.0}"), format!("{gflops:.1}"), format!("{share:.2}")];
         table.push(std::iter::once(pass.to_owned()).chain(cells).collect());
     }
-    let Report { device, instruction_set, threads, batch_size, rounds, .. } = report;
+    let Report { description, batch_size, rounds, .. } = report;
     format!(
-        "{device} ({instruction_set}), {threads} threads, batch {batch_size}, medians of {rounds} \
-         rounds\n{}sgemm {:.1} GFLOP/s, private / plain {:.2}, peak memory {}\n",
+        "{description}, batch {batch_size}, medians of {rounds} rounds\n{}sgemm {:.1} GFLOP/s, private / plain {:.2}, peak memory {}\n",
         table.to_text(),
         report.sgemm_gflops,
         report.private_samples_per_second / report.plain_samples_per_second,

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use dp_train::engine::{Engine, EngineOptions};
 use serde::Serialize;
 
 use crate::config;
@@ -76,11 +75,11 @@ pub(crate) fn run(arguments: &Eval) -> anyhow::Result<()> {
     }
     let data = config.load_data()?;
     let examples = if split == SplitName::Train { &data.train } else { &data.test };
-    let mut engine = Engine::new(&architecture, EngineOptions::default())?;
+    let mut engine = config.engine.build(&architecture)?;
     let classes = data.classes.len();
     let mut table = Table::new(examples, classes)?;
     let Evaluation { accuracy, loss } = Evaluation::with_logits(
-        &mut engine,
+        &mut *engine,
         &values,
         examples,
         (data.shape.len(), classes),

@@ -1,6 +1,6 @@
 //! Evaluation: how a model does on examples that it was not trained on.
 
-use dp_train::engine::{Engine, EngineError};
+use dp_train::engine::{EngineError, GradientEngine};
 use serde::{Deserialize, Serialize};
 
 use crate::dataset::Split;
@@ -20,7 +20,7 @@ pub(crate) struct Evaluation {
 impl Evaluation {
     /// Evaluates the parameters on every example of a split. One forward pass.
     pub(crate) fn of(
-        engine: &mut Engine,
+        engine: &mut dyn GradientEngine,
         parameters: &[f32],
         split: &Split,
         pixels: usize,
@@ -31,7 +31,7 @@ impl Evaluation {
 
     /// The same, and shows the logits of every example in order.
     pub(crate) fn with_logits(
-        engine: &mut Engine,
+        engine: &mut dyn GradientEngine,
         parameters: &[f32],
         split: &Split,
         (pixels, classes): (usize, usize),

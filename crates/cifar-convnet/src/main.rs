@@ -46,8 +46,6 @@ mod figure;
 
 mod environment;
 
-mod memory;
-
 mod output;
 
 use std::process::ExitCode;

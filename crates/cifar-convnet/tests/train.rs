@@ -168,6 +168,39 @@ fn a_damaged_checkpoint_gives_way_to_the_one_before_it() {
 }
 
 #[test]
+fn a_device_that_is_not_there_is_refused_with_its_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    for (device, feature, built) in [
+        ("flex", "flex", cfg!(feature = "flex")),
+        ("ndarray", "ndarray", cfg!(feature = "ndarray")),
+        ("gpu", "gpu", cfg!(feature = "gpu")),
+        ("gpu-software", "gpu", cfg!(feature = "gpu")),
+    ] {
+        let train = tiny(&run, &format!("--set engine.device={device}"));
+        if !built {
+            refused(&train, 2, &["engine.device", device, &format!("--features {feature}")]);
+        } else if feature == "gpu" {
+            // No driver: neither a panic nor another device.
+            let assert = bandroot(&train)
+                .env("VK_DRIVER_FILES", "/dev/null")
+                .env("VK_ICD_FILENAMES", "/dev/null")
+                .assert()
+                .code(2);
+            let message = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+            assert!(
+                message.contains("engine.device") && message.contains("Vulkan driver"),
+                "{message}"
+            );
+            assert!(!message.contains("panicked"), "{message}");
+        }
+    }
+    refused(&tiny(&run, "--set engine.device=tpu"), 2, &["quickstart.toml", "tpu"]);
+    refused(&tiny(&run, "--set engine.threads=0"), 2, &["engine.threads"]);
+    assert!(!run.exists());
+}
+
+#[test]
 fn a_model_that_does_not_fit_the_data_is_refused_before_anything_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");

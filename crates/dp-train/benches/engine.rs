@@ -4,11 +4,14 @@
 //! gradients, direct and Winograd convolutions alternate with a 1024^3 sgemm made of the engine's own
 //! tiles, and medians are printed. GFLOP/s count the useful work of a direct convolution, 230.1
 //! MFLOP per example for forward and backward, so Winograd can be above the peak.
+//!
+//! With `--features flex` (or `ndarray`, `gpu`) the burn engine runs beside it, and
+//! `BANDROOT_BENCH=burn` leaves out all but that. Speed on real GPUs was not measured.
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use dp_train::engine::{Batch, ConvolutionMethod, Engine, EngineOptions, sgemm_seconds};
+use dp_train::engine::{Batch, ConvolutionMethod, Device, Engine, EngineOptions, sgemm_seconds};
 use dp_train::model::{Architecture, initial_parameters};
 use dp_train::seeds::RunSeed;
 
@@ -33,12 +36,58 @@ fn peak_memory() -> Option<f64> {
     line.split_whitespace().nth(1)?.parse::<f64>().ok().map(|kb| kb / 1024.0)
 }
 
+/// The devices of burn that are built in and there, each beside the CPU engine in the same rounds.
+fn burn(parameters: &[f32], images: &[f32], labels: &[u32]) {
+    let convnet = Architecture::convnet();
+    // Some devices are too slow for more.
+    let devices = [(Device::Flex, 256), (Device::Ndarray, 8), (Device::Gpu, 256)];
+    for (device, batch) in devices {
+        let options = EngineOptions::default();
+        let mut burn = match device.engine(&convnet, options) {
+            Ok(engine) => engine,
+            Err(error) => {
+                println!("{device}: {error}");
+                continue;
+            }
+        };
+        let mut native = Device::Cpu.engine(&convnet, options).expect("the preset fits");
+        let one = Batch { images: &images[..batch * 3072], labels: &labels[..batch] };
+        let mut times: [[Vec<f64>; 3]; 2] = Default::default();
+        let mut logits = vec![0.0; batch * 10];
+        for round in 0..ROUNDS + 1 {
+            for (engine, times) in [&mut native, &mut burn].into_iter().zip(&mut times) {
+                let taken = [
+                    seconds(|| engine.forward(parameters, one.images, &mut logits).expect("fits")),
+                    seconds(|| drop(black_box(engine.gradient_sum(parameters, one)))),
+                    seconds(|| drop(black_box(engine.clipped_sum(parameters, one, 1.0)))),
+                ];
+                if round > 0 {
+                    times.iter_mut().zip(taken).for_each(|(all, t)| all.push(t));
+                }
+            }
+        }
+        for (engine, times) in [native, burn].iter().zip(times) {
+            let [forward, plain, private] = times.map(|t| batch as f64 / median(t));
+            println!(
+                "batch {batch}: forward {forward:.1}/s, plain {plain:.1}/s, private {private:.1}/s: {}",
+                engine.description()
+            );
+        }
+    }
+}
+
 fn main() {
     let convnet = Architecture::convnet();
     let parameters = initial_parameters(&convnet, RunSeed(1));
     let images: Vec<f32> =
         (0..500 * 3072).map(|i| (i * 7919 % 2017) as f32 / 1008.5 - 1.0).collect();
     let labels: Vec<u32> = (0..500).map(|i| i % 10).collect();
+    if cfg!(feature = "burn") {
+        burn(&parameters, &images, &labels);
+    }
+    if std::env::var("BANDROOT_BENCH").is_ok_and(|what| what == "burn") {
+        return;
+    }
     println!(
         "{:>8} {:>7} {:>5} {:>9} {:>9} {:>9} {:>13} {:>9} {:>12} {:>9}",
         "method",

@@ -65,6 +65,9 @@ pub mod model;
 
 pub mod engine;
 
+#[cfg(feature = "burn")]
+pub mod burn_engine;
+
 pub mod gradient;
 
 pub mod clip;

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::dataset;
 
+pub(crate) mod engine;
+
 pub(crate) mod file;
 
 pub(crate) mod page;
@@ -47,6 +49,9 @@ pub(crate) struct Config {
     pub(crate) optimizer: Optimizer,
     /// How long, and in which batches.
     pub(crate) training: Training,
+    /// What computes.
+    #[serde(default)]
+    pub(crate) engine: engine::Engine,
 }
 
 /// What is trained on.

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use dp_train::certificate::Certificate;
-use dp_train::engine::{BatchMetrics, Engine, EngineOptions};
+use dp_train::engine::{BatchMetrics, GradientEngine};
 use dp_train::model::Architecture;
 use dp_train::seeds::{KeyOrigin, RunSeed};
 use indicatif::ProgressBar;
@@ -43,7 +43,7 @@ pub(super) struct Session<'a> {
     data: &'a Dataset,
     architecture: &'a Architecture,
     folder: RunFolder,
-    engine: Engine,
+    engine: Box<dyn GradientEngine>,
     state: State,
     feed: Feed<'a>,
     events: Events,
@@ -63,7 +63,7 @@ impl<'a> Session<'a> {
         folder: &Path,
         resume: bool,
     ) -> anyhow::Result<Self> {
-        let engine = Engine::new(architecture, EngineOptions::default())?;
+        let engine = config.engine.build(architecture)?;
         let data_md5 = data.train.md5();
         let (folder, state, epochs) = if resume {
             let folder = RunFolder::open(folder);
@@ -137,7 +137,7 @@ impl<'a> Session<'a> {
         let mut total = Seen::default();
         loop {
             let rate = self.state.learning_rate(self.state.steps_taken());
-            let seen = self.state.step(&mut self.engine, &mut self.feed)?;
+            let seen = self.state.step(&mut *self.engine, &mut self.feed)?;
             add(&mut total, &seen);
             let taken = self.state.steps_taken();
             let loss = seen.metrics.loss_sum / seen.metrics.examples.max(1) as f64;
@@ -174,7 +174,7 @@ impl<'a> Session<'a> {
         let (pixels, classes) = (self.data.shape.len(), self.data.classes.len());
         let parameters = self.state.parameters();
         let Evaluation { accuracy, loss } =
-            Evaluation::of(&mut self.engine, parameters, &self.data.test, pixels, classes)?;
+            Evaluation::of(&mut *self.engine, parameters, &self.data.test, pixels, classes)?;
         let step = self.state.steps_taken();
         let BatchMetrics { examples: views, loss_sum, correct } = total.metrics;
         let views = views.max(1) as f64;

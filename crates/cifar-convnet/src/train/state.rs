@@ -1,7 +1,7 @@
 //! The state of a run, private or not, and its next step.
 
 use anyhow::{Context, bail};
-use dp_train::engine::{Batch, BatchMetrics, Engine};
+use dp_train::engine::{Batch, BatchMetrics, GradientEngine};
 use dp_train::gradient::NonPrivateGradient;
 use dp_train::model::{Architecture, initial_parameters};
 use dp_train::plan::DpPlan;
@@ -138,7 +138,7 @@ impl State {
     /// Takes one step.
     pub(super) fn step(
         &mut self,
-        engine: &mut Engine,
+        engine: &mut dyn GradientEngine,
         feed: &mut Feed<'_>,
     ) -> anyhow::Result<Seen> {
         let step = self.steps_taken();

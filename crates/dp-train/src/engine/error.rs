@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use crate::engine::Device;
 use crate::gradient::GradientError;
 
 /// Why the engine refuses.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum EngineError {
     /// The architecture does not end with a vector of logits, one pixel each.
     NoLogits,
@@ -39,6 +40,25 @@ pub enum EngineError {
         /// How many classes there are.
         classes: usize,
     },
+    /// The program was built without the feature that the device needs.
+    NotBuilt {
+        /// The device.
+        device: Device,
+    },
+    /// The machine has no such device.
+    Unavailable {
+        /// The device.
+        device: Device,
+        /// What was found instead.
+        reason: String,
+    },
+    /// The device, its driver or burn gave up.
+    Failed {
+        /// The device.
+        device: Device,
+        /// What it said.
+        reason: String,
+    },
 }
 
 impl fmt::Display for EngineError {
@@ -59,6 +79,23 @@ impl fmt::Display for EngineError {
             Self::Label { label, classes } => {
                 write!(f, "label {label} is none of the {classes} classes")
             }
+            Self::NotBuilt { device } => write!(
+                f,
+                "this program was built without the device {device}: build it again with --features {}",
+                device.feature().unwrap_or_default()
+            ),
+            Self::Unavailable { device: Device::Gpu, reason } => write!(
+                f,
+                "there is no GPU that wgpu can use: {reason}; install the GPU's Vulkan driver \
+                 (on Debian mesa-vulkan-drivers for AMD and Intel, nvidia-driver for NVIDIA), take the \
+                 device cpu, or gpu-software to try the GPU's code on the CPU"
+            ),
+            Self::Unavailable { device, reason } => write!(
+                f,
+                "the device {device} is not there: {reason}; install a Vulkan driver that runs on \
+                 the CPU (on Debian mesa-vulkan-drivers), or take the device cpu"
+            ),
+            Self::Failed { device, reason } => write!(f, "the device {device} failed: {reason}"),
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::engine::vector::{Isa, kernel};
 
 /// Multiplications that holding one more weight of one example is worth: it is written, squared,
 /// read again and added to the sum.
-const MULTIPLICATIONS_PER_WEIGHT: usize = 16;
+pub(crate) const MULTIPLICATIONS_PER_WEIGHT: usize = 16;
 
 /// Relative rounding error that is allowed for in a squared norm, as a part of what it would be
 /// without cancellation. A norm that rounding made too small would clip too little.

@@ -62,6 +62,12 @@ mod block;
 
 mod error;
 
+mod sizes;
+
+mod gradient_engine;
+
+mod device;
+
 mod peak;
 
 #[cfg(test)]
@@ -73,7 +79,9 @@ mod tests;
 #[cfg(test)]
 mod golden;
 
+pub use device::Device;
 pub use error::EngineError;
+pub use gradient_engine::GradientEngine;
 pub use peak::sgemm_seconds;
 
 use std::sync::Mutex;
@@ -85,7 +93,10 @@ use crate::gradient::{ClipCounts, ClippedSum, GradientError};
 use crate::model::Architecture;
 use block::{Goal, Model, Tally, Workspace};
 use convolution::Weights;
+#[cfg(feature = "burn")]
+pub(crate) use ghost::MULTIPLICATIONS_PER_WEIGHT;
 use network::{Network, Op};
+pub(crate) use sizes::Sizes;
 use vector::Isa;
 
 /// Most partial sums that are held at once, whatever the number of threads.
@@ -149,6 +160,7 @@ pub struct BatchMetrics {
 /// The network with its buffers, ready for batches of any size.
 #[derive(Debug)]
 pub struct Engine {
+    sizes: Sizes,
     network: Network,
     weights: Vec<Weights>,
     isa: Isa,
@@ -183,6 +195,7 @@ impl Engine {
         let threads = pool.current_num_threads();
         let isa = if options.portable { Isa::portable() } else { Isa::detect() };
         Ok(Self {
+            sizes: Sizes::of(architecture)?,
             weights: network.weights(),
             workspaces: (0..threads).map(|_| Workspace::new(&network, microbatch)).collect(),
             lanes: Vec::new(),
@@ -215,12 +228,9 @@ impl Engine {
         logits: &mut [f32],
     ) -> Result<(), EngineError> {
         let examples = images.len() / self.network.input;
-        self.check(parameters, images, examples)?;
+        self.sizes.check(parameters, images, examples)?;
+        self.sizes.check_logits(logits, examples)?;
         let classes = self.network.classes;
-        if logits.len() != examples * classes {
-            let (expected, found) = (examples * classes, logits.len());
-            return Err(EngineError::Logits { expected, found });
-        }
         self.pack(parameters);
         let (network, weights, isa) = (&self.network, &self.weights, self.isa);
         let model = Model { isa, network, weights, parameters };
@@ -326,11 +336,8 @@ impl Engine {
     ) -> Result<(Vec<f32>, BatchMetrics, Tally), EngineError> {
         let Batch { images, labels } = batch;
         let copies = goal.copies();
-        self.check(parameters, images, labels.len() * copies)?;
-        let classes = self.network.classes;
-        if let Some(&label) = labels.iter().find(|&&label| label as usize >= classes) {
-            return Err(EngineError::Label { label, classes });
-        }
+        self.sizes.check(parameters, images, labels.len() * copies)?;
+        self.sizes.check_labels(labels)?;
         self.pack(parameters);
         let examples = labels.len();
         let block = (self.microbatch / copies).max(1);
@@ -398,22 +405,5 @@ impl Engine {
                 Op::Pool(_) | Op::GroupNorm(_) | Op::Copy => {}
             });
         });
-    }
-
-    fn check(
-        &self,
-        parameters: &[f32],
-        images: &[f32],
-        examples: usize,
-    ) -> Result<(), EngineError> {
-        let (expected, found) = (self.network.parameters, parameters.len());
-        if expected != found {
-            return Err(EngineError::Gradient(GradientError::Dimension { expected, found }));
-        }
-        let (expected, found) = (examples * self.network.input, images.len());
-        if expected != found {
-            return Err(EngineError::Images { expected, found });
-        }
-        Ok(())
     }
 }

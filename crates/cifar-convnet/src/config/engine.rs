@@ -1,0 +1,113 @@
+//! The section `[engine]`: what computes. It is no part of the plan, for privacy does not depend on it.
+
+use clap::ValueEnum;
+use dp_train::engine::{self, EngineError, EngineOptions, GradientEngine};
+use dp_train::model::Architecture;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::output::BadArgument;
+
+/// What computes. Results differ by rounding only.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Engine {
+    /// Where gradients are computed. All but `cpu` need a program that was built with the Cargo feature
+    /// of this name (`gpu` for `gpu-software`).
+    #[serde(default)]
+    pub(crate) device: Device,
+    /// Examples that go through the network together; chosen by the engine if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) microbatch: Option<usize>,
+    /// Threads on the CPU; one per core if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) threads: Option<usize>,
+    /// How 3 x 3 convolutions are computed by the device `cpu`.
+    #[serde(default)]
+    pub(crate) convolution: Convolution,
+}
+
+/// A device by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Device {
+    /// The kernels of this program.
+    #[default]
+    Cpu,
+    /// burn's CPU backend.
+    Flex,
+    /// burn's deprecated CPU backend.
+    Ndarray,
+    /// A GPU, through wgpu.
+    Gpu,
+    /// The GPU's code on the CPU, for tests.
+    GpuSoftware,
+}
+
+/// A way to convolve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Convolution {
+    /// A quarter of the multiplications, one digit less.
+    #[default]
+    Winograd,
+    /// As it is written.
+    Direct,
+}
+
+impl Engine {
+    /// The engine for an architecture.
+    ///
+    /// # Errors
+    /// A number that is no number of threads or examples, a device that is not built in or not there.
+    pub(crate) fn build(
+        &self,
+        architecture: &Architecture,
+    ) -> anyhow::Result<Box<dyn GradientEngine>> {
+        let device = match self.device {
+            Device::Cpu => engine::Device::Cpu,
+            Device::Flex => engine::Device::Flex,
+            Device::Ndarray => engine::Device::Ndarray,
+            Device::Gpu => engine::Device::Gpu,
+            Device::GpuSoftware => engine::Device::GpuSoftware,
+        };
+        let positive = |key: &str, number: Option<usize>| match number {
+            Some(0) => Err(BadArgument(format!("engine.{key} must be at least 1, but it is 0"))),
+            number => Ok(number.unwrap_or(0)),
+        };
+        let options = EngineOptions {
+            threads: positive("threads", self.threads)?,
+            microbatch: positive("microbatch", self.microbatch)?,
+            convolution: match self.convolution {
+                Convolution::Winograd => engine::ConvolutionMethod::Winograd,
+                Convolution::Direct => engine::ConvolutionMethod::Direct,
+            },
+            ..EngineOptions::default()
+        };
+        device.engine(architecture, options).map_err(|error| match error {
+            EngineError::NotBuilt { .. } | EngineError::Unavailable { .. } => {
+                BadArgument(format!("engine.device: {error}")).into()
+            }
+            error => error.into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_is_the_cpu_and_zeros_are_refused() {
+        let convnet = Architecture::convnet();
+        let built = Engine::default().build(&convnet).unwrap();
+        assert!(built.description().contains("CPU engine"), "{}", built.description());
+        for zero in [
+            Engine { threads: Some(0), ..Engine::default() },
+            Engine { microbatch: Some(0), ..Engine::default() },
+        ] {
+            let error = zero.build(&convnet).unwrap_err().to_string();
+            assert!(error.contains("engine.") && error.contains("at least 1"), "{error}");
+        }
+    }
+}
