@@ -47,6 +47,7 @@ fn main() -> ExitCode {
         Command::Factorize(arguments) => factorize::run(&arguments),
         Command::Reproduce(Reproduce::Errors(arguments)) => reproduce::errors::run(&arguments),
         Command::Reproduce(Reproduce::Runtimes(arguments)) => reproduce::runtimes::run(&arguments),
+        Command::Reproduce(Reproduce::Frontier(arguments)) => reproduce::frontier::run(&arguments),
         Command::Calibrate(arguments) => calibrate::run(&arguments),
         Command::Train(arguments) => train::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),

@@ -25,6 +25,7 @@ fn plan(method: Method) -> DpPlan {
         delta: 1e-5,
         neighbouring: Default::default(),
         dim: 6,
+        keep_rows: None,
     })
     .unwrap()
 }

@@ -7,9 +7,10 @@ use dp_train::model::{Architecture, Shape};
 use dp_train::plan::{PlanRequest, StrategyFor};
 use mf_core::Sgd;
 
-use super::{Config, Data, Method, Neighbouring};
+use super::{Config, Data, Method, Neighbouring, Noise};
 use crate::dataset::textures::Textures;
 use crate::dataset::{Dataset, Name};
+use crate::factorize::{FEW_BANDS, FEW_BUFFERS};
 use crate::output::BadArgument;
 
 /// A number of the config that leaves nothing to plan.
@@ -25,6 +26,8 @@ pub(crate) enum RequestError {
     NoEpochs,
     /// More bands than steps in an epoch, for a method whose columns must not overlap.
     AofBands { bands: usize, separation: usize },
+    /// A key of one method in the config of another.
+    OtherMethod { key: &'static str, of: &'static str, method: Method },
     /// A number that the factorization refuses.
     Optimizer(mf_core::Error),
     /// The learning rate is not a positive finite number.
@@ -52,6 +55,10 @@ impl fmt::Display for RequestError {
                 f,
                 "noise.bands must be at most the {separation} steps of an epoch for aof, \
                  but it is {bands}"
+            ),
+            RequestError::OtherMethod { key, of, method } => write!(
+                f,
+                "noise.{key} is for method {of}, but noise.method is {method}: leave the key out"
             ),
             RequestError::Optimizer(error) => write!(f, "optimizer: {error}"),
             RequestError::LearningRate { learning_rate } => write!(
@@ -148,6 +155,15 @@ impl Config {
         if self.noise.method == Method::Aof && bands > min_separation {
             return Err(RequestError::AofBands { bands, separation: min_separation });
         }
+        let inverse_bands =
+            self.noise.bands.unwrap_or(FEW_BANDS.min(min_separation * self.training.epochs));
+        let Noise { method, lambda, buffers, .. } = self.noise;
+        if lambda.is_some() && method != Method::LambdaCgd {
+            return Err(RequestError::OtherMethod { key: "lambda", of: "lambda-cgd", method });
+        }
+        if buffers.is_some() && method != Method::Blt {
+            return Err(RequestError::OtherMethod { key: "buffers", of: "blt", method });
+        }
         Ok(PlanRequest {
             sgd,
             learning_rates: None,
@@ -158,6 +174,14 @@ impl Config {
                 Method::Sqrt => mf_core::Method::SquareRoot,
                 Method::Bsr => mf_core::Method::Bsr { bands },
                 Method::Aof => mf_core::Method::Aof { bands, tolerance: self.noise.tolerance },
+                Method::Bisr => mf_core::Method::Bisr { bands: inverse_bands },
+                Method::LambdaCgd => mf_core::Method::LambdaCgd { lambda },
+                Method::Toeplitz => mf_core::Method::Toeplitz { bands },
+                Method::InverseToeplitz => {
+                    mf_core::Method::InverseToeplitz { bands: inverse_bands }
+                }
+                Method::Blt => mf_core::Method::Blt { buffers: buffers.unwrap_or(FEW_BUFFERS) },
+                Method::NormalisedSqrt => mf_core::Method::NormalisedSquareRoot { bands },
             },
             steps: min_separation * self.training.epochs,
             min_separation,
@@ -172,6 +196,7 @@ impl Config {
                 Neighbouring::ReplaceOne => calibration::Neighbouring::ReplaceOne,
             },
             dim: self.model.architecture().parameter_count(),
+            keep_rows: self.noise.keep_rows,
         })
     }
 }

@@ -5,3 +5,5 @@ pub(crate) mod errors;
 pub(crate) mod optimum;
 
 pub(crate) mod runtimes;
+
+pub(crate) mod frontier;
