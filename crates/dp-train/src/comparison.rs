@@ -39,6 +39,9 @@ pub struct Comparison {
     pub memory_limit: Option<u64>,
 }
 
+/// The error of a strategy that is not Toeplitz costs `n p^2`; beyond this it is left out: some seconds.
+const MOST_WORK: usize = 4_000_000_000;
+
 /// The factorizations that are worth a look for separation `b` and `n` steps: the two baselines, the square
 /// root, those of one coefficient or few buffers, and the banded ones with bandwidths that double up to `b`;
 /// BSR also with `2 b` and `4 b`, the optimised inverse up to 32, from where on it gains little. Without AOF,
@@ -63,7 +66,10 @@ pub fn usual_methods(steps: usize, min_separation: usize) -> Vec<Method> {
         banded(|bands| Method::InverseToeplitz { bands })
             .take_while(|method| method.size().is_some_and(|bands| bands <= 32)),
     );
-    methods.push(Method::NormalisedSquareRoot { bands: min_separation.min(steps) });
+    let bands = min_separation.min(steps);
+    if steps.saturating_mul(bands * bands) <= MOST_WORK {
+        methods.push(Method::NormalisedSquareRoot { bands });
+    }
     methods
 }
 

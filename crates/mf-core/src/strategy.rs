@@ -76,19 +76,7 @@ impl Strategy {
     /// [`Error::NoSteps`], [`Error::Bands`] unless `1 <= p <= n`, [`Error::NotFinite`], or
     /// [`Error::NonPositiveDiagonal`].
     pub fn toeplitz(steps: usize, coefficients: Vec<f64>) -> Result<Self> {
-        if steps == 0 {
-            return Err(Error::NoSteps);
-        }
-        let bands = coefficients.len();
-        if bands == 0 || bands > steps {
-            return Err(Error::Bands { bands, steps });
-        }
-        if let Some(row) = coefficients.iter().position(|c| !c.is_finite()) {
-            return Err(Error::NotFinite { row, column: 0 });
-        }
-        if coefficients[0] <= 0.0 {
-            return Err(Error::NonPositiveDiagonal { index: 0, value: coefficients[0] });
-        }
+        check_column(steps, &coefficients)?;
         Ok(Self { steps, form: Form::Toeplitz(coefficients) })
     }
 
@@ -110,10 +98,7 @@ impl Strategy {
     /// # Errors
     /// As [`toeplitz`](Self::toeplitz); [`Error::NotFinite`] also if `C` overflows.
     pub fn inverse_toeplitz(steps: usize, taps: Vec<f64>) -> Result<Self> {
-        // The same rules hold for the inverse.
-        let Self { form: Form::Toeplitz(taps), .. } = Self::toeplitz(steps, taps)? else {
-            return Err(Error::NoSteps);
-        };
+        check_column(steps, &taps)?;
         let column = series::divide_by_substitution(&[1.0], &taps, steps);
         if let Some(row) = column.iter().position(|c| !c.is_finite()) {
             return Err(Error::NotFinite { row, column: 0 });
@@ -250,4 +235,22 @@ impl Strategy {
             | Form::Buffered { column, .. } => BandedLower::toeplitz(self.steps, column),
         }
     }
+}
+
+/// Checks what makes a lower-triangular banded Toeplitz matrix invertible.
+fn check_column(steps: usize, coefficients: &[f64]) -> Result<()> {
+    if steps == 0 {
+        return Err(Error::NoSteps);
+    }
+    let bands = coefficients.len();
+    if bands == 0 || bands > steps {
+        return Err(Error::Bands { bands, steps });
+    }
+    if let Some(row) = coefficients.iter().position(|c| !c.is_finite()) {
+        return Err(Error::NotFinite { row, column: 0 });
+    }
+    if coefficients[0] <= 0.0 {
+        return Err(Error::NonPositiveDiagonal { index: 0, value: coefficients[0] });
+    }
+    Ok(())
 }

@@ -70,22 +70,40 @@ impl Problem<'_> {
         best.unwrap_or_else(|| (f64::INFINITY, bisr::coefficients(self.sgd, bands)))
     }
 
-    /// Where a search ends, without the condition and, if need be, with it.
+    /// Where a search ends: without the condition, or else with it, from the start and from the last
+    /// certified point on the way to where it leads without.
     fn search(&self, start: &[f64]) -> Vec<Vec<f64>> {
-        let run = |only_certified: bool| {
-            let found = minimise(start[1..].to_vec(), LIMITS, |tail: &[f64]| {
-                let g = [&[1.0], tail].concat();
-                if only_certified && !is_certified(&g, self.participation) {
-                    return (f64::INFINITY, vec![0.0; tail.len()]);
-                }
-                let (value, mut gradient) = log_error(&self.a, &g, self.participation);
-                gradient.remove(0);
-                (value, gradient)
-            });
-            [&[1.0], &found.x[..]].concat()
+        let free = self.descend(start, false);
+        if is_certified(&free, self.participation) {
+            return vec![free];
+        }
+        if !is_certified(start, self.participation) {
+            return Vec::new();
+        }
+        let blend = |t: f64| -> Vec<f64> {
+            start.iter().zip(&free).map(|(x, y)| (1.0 - t) * x + t * y).collect()
         };
-        let free = run(false);
-        if is_certified(&free, self.participation) { vec![free] } else { vec![run(true)] }
+        let (mut inside, mut outside) = (0.0, 1.0);
+        for _ in 0..20 {
+            let middle = 0.5 * (inside + outside);
+            let certified = is_certified(&blend(middle), self.participation);
+            if certified { inside = middle } else { outside = middle }
+        }
+        let edge = blend(inside);
+        vec![self.descend(start, true), self.descend(&edge, true), edge]
+    }
+
+    fn descend(&self, start: &[f64], only_certified: bool) -> Vec<f64> {
+        let found = minimise(start[1..].to_vec(), LIMITS, |tail: &[f64]| {
+            let g = [&[1.0], tail].concat();
+            if only_certified && !is_certified(&g, self.participation) {
+                return (f64::INFINITY, vec![0.0; tail.len()]);
+            }
+            let (value, mut gradient) = log_error(&self.a, &g, self.participation);
+            gradient.remove(0);
+            (value, gradient)
+        });
+        [&[1.0], &found.x[..]].concat()
     }
 }
 

@@ -3,6 +3,7 @@
 
 use rayon::prelude::*;
 
+use super::blt;
 use crate::error::Result;
 use crate::loss;
 use crate::participation::Participation;
@@ -25,13 +26,19 @@ pub(super) fn strategy(steps: usize, lambda: f64) -> Result<Strategy> {
 }
 
 /// The `lambda` in `[0, 1)` with the smallest expected error: the best of a grid in `log(1 - lambda)` from 1
-/// to `1 / (20 n)`, refined by the golden section between its neighbours. About 100 errors of O(n) each.
+/// to `1 / (20 n)`, refined by the golden section between its neighbours. About 100 errors, of O(log n + k)
+/// each because `C` is a [BLT](super::blt) with one buffer of weight and decay `lambda`, or of O(n^2) each
+/// for a schedule.
 ///
 /// # Errors
 /// None in practice: the sizes agree.
 pub fn best_lambda(workload: &Workload, participation: &Participation) -> Result<f64> {
     let n = workload.steps();
     let value = |x: f64| -> Result<f64> {
+        if let Some(sgd) = workload.as_toeplitz() {
+            let lambda = -x.exp_m1();
+            return Ok(blt::error_of_one(sgd, participation, x.exp(), lambda));
+        }
         let strategy = strategy(n, -x.exp_m1())?;
         let sensitivity = sensitivity::of(&strategy, participation)?;
         Ok(loss::decoder_norms(workload, &strategy)?.loss(&sensitivity, n).expected_error)

@@ -53,6 +53,20 @@ pub fn fit(sgd: &Sgd, participation: &Participation, count: usize) -> Result<Str
     Strategy::buffered(participation.steps(), fitted)
 }
 
+/// `E(B, C)` for one buffer with `theta = 1 - rate`. O(log n + k).
+pub(super) fn error_of_one(
+    sgd: &Sgd,
+    participation: &Participation,
+    rate: f64,
+    weight: f64,
+) -> f64 {
+    // Without a logit or a logarithm it is the identity.
+    if rate >= 1.0 || weight <= 0.0 {
+        return log_error(sgd, participation, &[]).0.exp();
+    }
+    log_error(sgd, participation, &parameters(rate, weight)).0.exp()
+}
+
 /// The parameters with one buffer more.
 fn with_another(sgd: &Sgd, participation: &Participation, x: &[f64]) -> Point {
     let value = |x: &[f64]| log_error(sgd, participation, x);
