@@ -65,6 +65,8 @@ pub(crate) enum Reproduce {
     Runtimes(Runtimes),
     /// The 6 tables of accuracy on CIFAR-10: trains what is missing, as far as the time allows
     Accuracy(Accuracy),
+    /// Expected error against memory for every factorization, with the certified optimum as the floor
+    Frontier(Frontier),
 }
 
 /// How C is chosen.
@@ -78,6 +80,18 @@ pub(crate) enum MethodName {
     Identity,
     /// C = A, noise on the iterates
     Input,
+    /// The inverse of C is the first `--bands` diagonals of the inverse square root of A
+    Bisr,
+    /// The inverse of C is I - lambda * shift, with `--lambda` or the best one
+    LambdaCgd,
+    /// The best `--bands` Toeplitz diagonals of C for the participation
+    Toeplitz,
+    /// The best `--bands` Toeplitz diagonals of the inverse of C for the participation
+    InverseToeplitz,
+    /// Buffered linear Toeplitz with at most `--buffers` exponentials, fitted to the participation
+    Blt,
+    /// The first `--bands` diagonals of the square root of A, with columns of unit norm
+    NormalisedSqrt,
     /// The approximately optimal C with `--bands` diagonals and unit columns, with a certificate
     Aof,
 }
@@ -100,9 +114,18 @@ pub(crate) struct Factorize {
     #[arg(long)]
     pub(crate) steps: usize,
 
-    /// Number of diagonals p of C for bsr and aof [default: the separation]
+    /// Number of diagonals p of C for bsr, toeplitz, normalised-sqrt and aof [default: the separation], of
+    /// its inverse for bisr and inverse-toeplitz [default: 4]
     #[arg(long)]
     pub(crate) bands: Option<usize>,
+
+    /// Share of the row before that lambda-cgd takes back, in [0, 1] [default: the best one]
+    #[arg(long, allow_negative_numbers = true)]
+    pub(crate) lambda: Option<f64>,
+
+    /// Most buffers of blt [default: 3]
+    #[arg(long)]
+    pub(crate) buffers: Option<usize>,
 
     /// Least distance b between two uses of one example [default: the steps, single participation]
     #[arg(long)]
@@ -441,6 +464,29 @@ pub(crate) struct Accuracy {
     /// Folder of the new run folders
     #[arg(long, value_name = "DIR", default_value = "results/accuracy")]
     pub(crate) out: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Frontier {
+    /// Number of steps n
+    #[arg(long, default_value_t = 2000)]
+    pub(crate) steps: usize,
+
+    /// Least distance b between two uses of one example, which must divide the steps
+    #[arg(long, default_value_t = 100)]
+    pub(crate) separation: usize,
+
+    /// Options of the aof solver
+    #[command(flatten)]
+    pub(crate) aof: Aof,
+
+    /// Write the tables (CSV, Markdown), the figure (SVG, PNG) and the environment into this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Print JSON instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Prints the completion script for one shell.

@@ -15,6 +15,10 @@ use crate::cli::{Factorize, MethodName};
 use crate::output::{self, BadArgument};
 use crate::progress;
 
+/// Diagonals of a banded inverse, and buffers, if nothing is said.
+pub(crate) const FEW_BANDS: usize = 4;
+pub(crate) const FEW_BUFFERS: usize = 3;
+
 /// What `--json` prints, in full precision.
 #[derive(Debug, Serialize)]
 struct Report {
@@ -25,6 +29,8 @@ struct Report {
     bands: usize,
     separation: usize,
     participations: usize,
+    /// Rows of single-precision floats that the noise keeps from step to step.
+    noise_rows: usize,
     sensitivity: f64,
     sensitivity_exact: bool,
     sensitivity_method: sensitivity::Method,
@@ -65,6 +71,7 @@ struct Bound {
 /// A factorization measured, or only the value of one that is too large to form.
 struct Outcome {
     bands: usize,
+    noise_rows: usize,
     sensitivity: Sensitivity,
     expected_error: f64,
     rows: Option<Loss>,
@@ -95,6 +102,7 @@ pub(crate) fn run(arguments: &Factorize) -> anyhow::Result<()> {
         bands: outcome.bands,
         separation: participation.min_separation(),
         participations: participation.max_participations(),
+        noise_rows: outcome.noise_rows,
         sensitivity: outcome.sensitivity.value,
         sensitivity_exact: outcome.sensitivity.exact,
         sensitivity_method: outcome.sensitivity.method,
@@ -140,7 +148,7 @@ fn outcome(
             let options = progress::aof_options(&arguments.aof);
             progress::solve_aof(workload, bands, &options, &arguments.aof.cache)?
         }
-        _ => (Factorization::new(workload, method)?, false),
+        _ => (Factorization::for_participation(workload, method, participation)?, false),
     };
     if let Some(path) = &arguments.csv {
         output::write_file(path, strategy_csv(factorization.strategy())?.as_bytes())?;
@@ -149,6 +157,7 @@ fn outcome(
     let loss = factorization.decoder_norms()?.loss(&sensitivity, arguments.steps);
     Ok(Outcome {
         bands: factorization.strategy().bands(),
+        noise_rows: factorization.strategy().noise_rows(),
         sensitivity,
         expected_error: loss.expected_error,
         rows: Some(loss),
@@ -176,6 +185,7 @@ fn optimal_value(
     });
     Ok(Outcome {
         bands: arguments.steps,
+        noise_rows: arguments.steps - 1,
         sensitivity: Sensitivity {
             value: 1.0,
             exact: true,
@@ -239,13 +249,22 @@ fn participation(arguments: &Factorize) -> anyhow::Result<Participation> {
 }
 
 fn method(arguments: &Factorize, participation: &Participation) -> anyhow::Result<Method> {
-    let (method, only) = match arguments.method {
-        MethodName::Bsr => {
-            let bands = arguments.bands.unwrap_or(participation.min_separation());
-            return Ok(Method::Bsr { bands });
-        }
+    let name = arguments.method;
+    if arguments.lambda.is_some() && name != MethodName::LambdaCgd {
+        bail!(BadArgument("--lambda is for method lambda-cgd: leave it out".into()));
+    }
+    if arguments.buffers.is_some() && name != MethodName::Blt {
+        bail!(BadArgument("--buffers is for method blt: leave it out".into()));
+    }
+    let bands = arguments.bands.unwrap_or(participation.min_separation());
+    let inverse_bands = arguments.bands.unwrap_or(FEW_BANDS.min(arguments.steps));
+    let (method, only) = match name {
+        MethodName::Bsr => return Ok(Method::Bsr { bands }),
+        MethodName::Toeplitz => return Ok(Method::Toeplitz { bands }),
+        MethodName::NormalisedSqrt => return Ok(Method::NormalisedSquareRoot { bands }),
+        MethodName::Bisr => return Ok(Method::Bisr { bands: inverse_bands }),
+        MethodName::InverseToeplitz => return Ok(Method::InverseToeplitz { bands: inverse_bands }),
         MethodName::Aof => {
-            let bands = arguments.bands.unwrap_or(participation.min_separation());
             ensure!(
                 bands <= participation.min_separation(),
                 BadArgument(format!(
@@ -255,6 +274,11 @@ fn method(arguments: &Factorize, participation: &Participation) -> anyhow::Resul
                 ))
             );
             return Ok(Method::Aof { bands, tolerance: arguments.aof.tolerance });
+        }
+        MethodName::LambdaCgd => (Method::LambdaCgd { lambda: arguments.lambda }, arguments.steps),
+        MethodName::Blt => {
+            let buffers = arguments.buffers.unwrap_or(FEW_BUFFERS);
+            (Method::Blt { buffers }, arguments.steps)
         }
         MethodName::Sqrt => (Method::SquareRoot, arguments.steps),
         MethodName::Identity => (Method::Identity, 1),
@@ -351,6 +375,7 @@ fn text(report: &Report) -> String {
         ("bands p", report.bands.to_string()),
         ("separation b", report.separation.to_string()),
         ("participations k", report.participations.to_string()),
+        ("rows of noise", report.noise_rows.to_string()),
         ("sensitivity", format!("{:.6} ({kind})", report.sensitivity)),
         ("expected error", format!("{:.6}", report.expected_error)),
         ("maximum error", number(report.max_error)),

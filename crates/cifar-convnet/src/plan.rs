@@ -54,7 +54,10 @@ fn request(config: &Config, file: &ConfigFile) -> anyhow::Result<PlanRequest> {
 #[derive(Debug, Serialize)]
 struct Row {
     method: String,
+    /// Bands or buffers, as the method was given them.
+    size: Option<usize>,
     bands: usize,
+    history_rows: u64,
     sensitivity: f64,
     sensitivity_exact: bool,
     expected_error: f64,
@@ -83,7 +86,9 @@ pub(crate) fn compare(arguments: &Compare) -> anyhow::Result<()> {
         .iter()
         .map(|contender| Row {
             method: contender.method.to_string(),
+            size: contender.method.size(),
             bands: contender.bands,
+            history_rows: contender.history_rows,
             sensitivity: contender.sensitivity.value,
             sensitivity_exact: contender.sensitivity.exact,
             expected_error: contender.expected_error,

@@ -196,6 +196,70 @@ fn aof_refuses_what_it_cannot_solve() {
 }
 
 #[test]
+fn successors_are_factorized_and_say_what_they_keep() {
+    let run = |rest: &str| {
+        json(&format!("factorize --beta 0.9 --steps 400 --separation 40 --json {rest}"))
+    };
+    let number = |report: &Value, key: &str| report[key].as_f64().unwrap();
+    let aof = run("--method aof --no-cache");
+    for (rest, rows) in [
+        ("--method bisr", 3),
+        ("--method bisr --bands 9", 8),
+        ("--method lambda-cgd --lambda 0.9", 1),
+        ("--method lambda-cgd", 1),
+        ("--method toeplitz", 39),
+        ("--method inverse-toeplitz", 3),
+        ("--method blt --buffers 1", 2),
+        ("--method normalised-sqrt", 39),
+    ] {
+        let report = run(rest);
+        assert_eq!(
+            (&report["noise_rows"], &report["sensitivity_exact"]),
+            (&rows.into(), &true.into())
+        );
+        assert!(number(&report, "expected_error") > number(&aof, "lower_bound"), "{rest}");
+    }
+    let start = "factorize --steps 100 --method";
+    refused(&format!("{start} bisr --bands 101"), 2, &["bands", "101"]);
+    refused(&format!("{start} blt --buffers 9"), 2, &["buffers", "9"]);
+    refused(&format!("{start} blt --bands 9"), 2, &["blt", "--bands"]);
+    refused(&format!("{start} lambda-cgd --lambda -1"), 2, &["lambda", "-1"]);
+    refused(&format!("{start} bsr --lambda 0.5"), 2, &["--lambda"]);
+    refused(&format!("{start} bsr --buffers 2"), 2, &["--buffers"]);
+}
+
+#[test]
+fn the_frontier_has_every_method_and_a_floor() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("frontier");
+    let cells = json(&format!(
+        "reproduce frontier --steps 100 --separation 20 --no-cache --json --out {}",
+        out.display()
+    ));
+    let cells = cells.as_array().unwrap();
+    for (alpha, beta) in [(1.0, 0.0), (1.0, 0.9), (0.999, 0.0), (0.999, 0.9)] {
+        let setting: Vec<&Value> =
+            cells.iter().filter(|cell| cell["alpha"] == alpha && cell["beta"] == beta).collect();
+        let floor = setting.iter().find_map(|cell| cell["lower_bound"].as_f64()).unwrap();
+        assert!(setting.len() > 20);
+        for cell in setting {
+            let banded = ["identity", "bsr", "toeplitz", "normalised-sqrt", "aof"]
+                .contains(&cell["method"].as_str().unwrap());
+            if banded && cell["rows"].as_u64().unwrap() < 20 {
+                assert!(cell["expected_error"].as_f64().unwrap() >= floor, "{cell}");
+            }
+            assert!(cell["least_rows"].as_u64() <= cell["rows"].as_u64());
+        }
+    }
+    let text = |name: &str| fs::read_to_string(out.join(name)).unwrap();
+    assert!(text("frontier.svg").contains("rows of noise kept"));
+    assert!(text("frontier.md").contains("inverse-toeplitz"));
+    assert_eq!(text("frontier.csv").lines().count(), cells.len() + 1);
+    assert!(text("environment.json").contains("frontier"));
+    refused("reproduce frontier --steps 100 --separation 30", 2, &["--separation", "30"]);
+}
+
+#[test]
 fn runtimes_are_measured_once_and_set_beside_the_paper() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().display().to_string();

@@ -85,8 +85,43 @@ fn a_comparison_names_the_best_that_fits() {
     };
     assert_eq!(best(&rows)["method"], "aof");
     let limited = best(&json(&format!("compare {} --json --memory-limit 20", config())));
-    assert_eq!((&limited["method"], &limited["bands"]), (&"bsr".into(), &16.into()));
     assert!(limited["history_bytes"].as_u64().unwrap() <= 20 << 20);
+    let error = |row: &Value| row["expected_error"].as_f64().unwrap();
+    let rows = rows.as_array().unwrap();
+    let bsr = rows.iter().find(|row| row["method"] == "bsr" && row["size"] == 16).unwrap();
+    assert!(error(&limited) < error(bsr), "{limited}: successors need less memory");
+    for method in ["bisr", "lambda-cgd", "toeplitz", "inverse-toeplitz", "blt", "normalised-sqrt"] {
+        assert!(rows.iter().any(|row| row["method"] == method), "{method}");
+    }
+}
+
+#[test]
+fn methods_and_kept_rows_reach_the_plan() {
+    let plan = |set: &str| json(&format!("plan {} --json --set training.epochs=2 {set}", config()));
+    let bytes = |plan: &Value| plan["history_bytes"].as_u64().unwrap();
+    let row = bytes(&plan("--set noise.method=bsr --set noise.bands=2"));
+    let bisr = "--set noise.method=bisr --set noise.bands=4";
+    let (all, none) = (plan(bisr), plan(&format!("{bisr} --set noise.keep_rows=0")));
+    assert_eq!((bytes(&all), bytes(&none)), (3 * row, 0));
+    assert_eq!(all["noise_std"], none["noise_std"]);
+    assert_eq!(all["sensitivity"]["exact"], true);
+    let lambda = plan("--set noise.method=lambda-cgd --set noise.lambda=0.9");
+    assert_eq!((bytes(&lambda), &lambda["request"]["method"]["lambda"]), (row, &0.9.into()));
+    let blt = plan("--set noise.method=blt --set noise.buffers=1");
+    assert_eq!(bytes(&blt), 2 * row, "one buffer in double precision");
+    for method in ["lambda-cgd", "toeplitz", "inverse-toeplitz", "normalised-sqrt"] {
+        let name = &plan(&format!("--set noise.method={method} --set noise.bands=8"))["request"];
+        assert_eq!(name["method"]["name"], method);
+    }
+    let wrong = |set: &str, words: &[&str]| {
+        refused(&format!("plan {} {set}", config()), 2, words);
+    };
+    wrong("--set noise.keep_rows=2", &["cifar10-bsr.toml", "keep_rows"]);
+    wrong(&format!("{bisr} --set noise.keep_rows=4"), &["3 rows", "4"]);
+    wrong("--set noise.lambda=0.5", &["noise.lambda", "lambda-cgd"]);
+    wrong("--set noise.buffers=2", &["noise.buffers", "blt"]);
+    wrong("--set noise.method=lambda-cgd --set noise.lambda=1.5", &["lambda", "1.5"]);
+    wrong("--set noise.method=blt --set noise.buffers=7", &["buffers", "7"]);
 }
 
 /// The certificate of an honest run of the participation, without training.
@@ -105,6 +140,7 @@ fn certificate(method: Method, key: KeyOrigin) -> Certificate {
         delta: 1e-5,
         neighbouring: Default::default(),
         dim: 7,
+        keep_rows: None,
     })
     .unwrap();
     let batches = Batches::new(52, 5, RunSeed(1)).unwrap();
@@ -125,7 +161,18 @@ fn written(folder: &Path, certificate: &Certificate, change: impl Fn(String) -> 
 fn verification_says_yes_to_honest_runs_and_no_to_altered_ones() {
     let folder = tempfile::tempdir().unwrap();
     let aof = Method::Aof { bands: 10, tolerance: 1e-4 };
-    for method in [Method::Identity, Method::SquareRoot, Method::Bsr { bands: 10 }, aof] {
+    for method in [
+        Method::Identity,
+        Method::SquareRoot,
+        Method::Bsr { bands: 10 },
+        aof,
+        Method::Bisr { bands: 4 },
+        Method::LambdaCgd { lambda: None },
+        Method::Toeplitz { bands: 10 },
+        Method::InverseToeplitz { bands: 4 },
+        Method::Blt { buffers: 2 },
+        Method::NormalisedSquareRoot { bands: 10 },
+    ] {
         let honest = certificate(method, KeyOrigin::OperatingSystem);
         let run = written(folder.path(), &honest, |text| text);
         let report = json(&format!("verify {run} --require-private --json"));

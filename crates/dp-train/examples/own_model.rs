@@ -77,6 +77,7 @@ pub fn train() -> Result<f64, Box<dyn Error>> {
         delta: 1e-5,
         neighbouring: Default::default(),
         dim: model.parameter_count(),
+        keep_rows: None,
     })?;
     println!("{plan}");
 

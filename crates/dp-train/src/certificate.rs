@@ -1,6 +1,6 @@
 //! The certificate: what a run writes to `privacy.json` for others to check.
 
-use mf_core::Method;
+use mf_core::{Buffer, Method, Noising, Strategy};
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::{Ledger, Realised};
@@ -34,6 +34,39 @@ pub struct Metric {
     pub exposure: Exposure,
 }
 
+/// A Toeplitz strategy by the numbers that a search found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "form", rename_all = "snake_case", deny_unknown_fields)]
+pub enum RecordedToeplitz {
+    /// The first column of `C`, up to its last coefficient that is not zero.
+    Strategy {
+        /// By lag.
+        coefficients: Vec<f64>,
+    },
+    /// The same of `C^-1`.
+    Inverse {
+        /// By lag.
+        coefficients: Vec<f64>,
+    },
+    /// The buffers of a buffered linear Toeplitz strategy.
+    Buffered {
+        /// Weight and decay of each.
+        buffers: Vec<Buffer>,
+    },
+}
+
+impl RecordedToeplitz {
+    fn of(strategy: &Strategy) -> Option<Self> {
+        Some(match strategy.noising() {
+            Noising::Taps(taps) => Self::Inverse { coefficients: taps.to_vec() },
+            Noising::Buffers(buffers) => Self::Buffered { buffers: buffers.to_vec() },
+            Noising::Recurrence => {
+                Self::Strategy { coefficients: strategy.as_toeplitz()?.to_vec() }
+            }
+        })
+    }
+}
+
 /// All that the privacy of one run rests on.
 ///
 /// Says what was claimed and what happened; that the claim follows is for
@@ -49,6 +82,9 @@ pub struct Certificate {
     pub plan: PlanRecord,
     /// The rows of `C` by lag, diagonal first, where no formula gives them.
     pub strategy: Option<Vec<Vec<f64>>>,
+    /// The same for a Toeplitz strategy that was fitted, in short.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub toeplitz: Option<RecordedToeplitz>,
     /// The class of the noise generator.
     pub generator: String,
     /// Whether the noise key was secret or a fixed seed.
@@ -97,8 +133,14 @@ impl Certificate {
             statement,
             plan: plan.record().clone(),
             strategy: match request.method {
-                Method::Identity | Method::Input | Method::SquareRoot | Method::Bsr { .. } => None,
-                _ => Some((0..request.steps).map(|i| plan.strategy().row(i).to_vec()).collect()),
+                Method::Aof { .. } => {
+                    Some((0..request.steps).map(|i| plan.strategy().row(i).to_vec()).collect())
+                }
+                _ => None,
+            },
+            toeplitz: match request.method.is_fitted() {
+                true => RecordedToeplitz::of(plan.strategy()),
+                false => None,
             },
             generator: GENERATOR.to_string(),
             noise_key,

@@ -16,6 +16,8 @@ pub struct Contender {
     pub method: Method,
     /// `p`, the number of diagonals of `C`.
     pub bands: usize,
+    /// Rows of single-precision floats that the noise keeps.
+    pub history_rows: u64,
     /// `sens_{k,b}(C)`, exact or a bound.
     pub sensitivity: Sensitivity,
     /// `E(B, C)`, the root mean squared error over the steps.
@@ -37,16 +39,37 @@ pub struct Comparison {
     pub memory_limit: Option<u64>,
 }
 
-/// The factorizations that are worth a look for separation `b` and `n` steps: the two baselines,
-/// the square root, and BSR with bandwidths that double up to `b`, then `2 b` and `4 b`.
+/// The error of a strategy that is not Toeplitz costs `n p^2`; beyond this it is left out: some seconds.
+const MOST_WORK: usize = 4_000_000_000;
+
+/// The factorizations that are worth a look for separation `b` and `n` steps: the two baselines, the square
+/// root, those of one coefficient or few buffers, and the banded ones with bandwidths that double up to `b`;
+/// BSR also with `2 b` and `4 b`, the optimised inverse up to 32, from where on it gains little. Without AOF,
+/// which takes longer.
 pub fn usual_methods(steps: usize, min_separation: usize) -> Vec<Method> {
     let mut bandwidths: Vec<usize> = std::iter::successors(Some(2), |p| Some(2 * p))
         .take_while(|p| *p < min_separation)
+        .chain([min_separation])
         .collect();
-    bandwidths.extend([min_separation, 2 * min_separation, 4 * min_separation]);
     bandwidths.retain(|p| (2..steps).contains(p));
+    let wide = [2 * min_separation, 4 * min_separation];
+    let wide = wide.into_iter().filter(|p| (2..steps).contains(p));
+    let banded = |method: fn(usize) -> Method| bandwidths.iter().copied().map(method);
     let mut methods = vec![Method::Identity, Method::Input, Method::SquareRoot];
-    methods.extend(bandwidths.into_iter().map(|bands| Method::Bsr { bands }));
+    methods.push(Method::LambdaCgd { lambda: None });
+    methods.extend((1..=3).map(|buffers| Method::Blt { buffers }));
+    methods.extend(banded(|bands| Method::Bsr { bands }));
+    methods.extend(wide.map(|bands| Method::Bsr { bands }));
+    methods.extend(banded(|bands| Method::Bisr { bands }));
+    methods.extend(banded(|bands| Method::Toeplitz { bands }));
+    methods.extend(
+        banded(|bands| Method::InverseToeplitz { bands })
+            .take_while(|method| method.size().is_some_and(|bands| bands <= 32)),
+    );
+    let bands = min_separation.min(steps);
+    if steps.saturating_mul(bands * bands) <= MOST_WORK {
+        methods.push(Method::NormalisedSquareRoot { bands });
+    }
     methods
 }
 
@@ -67,6 +90,7 @@ impl Comparison {
             Ok(Contender {
                 method,
                 bands: record.bands,
+                history_rows: record.history_rows(),
                 sensitivity: record.sensitivity,
                 expected_error: record.loss.expected_error,
                 final_error: record.loss.final_error,
@@ -90,16 +114,24 @@ impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:10} {:>6} {:>12} {:>14} {:>12} {:>12} {:>9}",
-            "method", "bands", "sens", "expected error", "final error", "history MiB", "seconds"
+            "{:16} {:>6} {:>6} {:>12} {:>14} {:>12} {:>12} {:>9}",
+            "method",
+            "size",
+            "rows",
+            "sens",
+            "expected error",
+            "final error",
+            "history MiB",
+            "seconds"
         )?;
         for c in &self.contenders {
             let bound = if c.sensitivity.exact { ' ' } else { '*' };
             writeln!(
                 f,
-                "{:10} {:>6} {:>11.4}{bound} {:>14.4} {:>12.4} {:>12.1} {:>9.4}",
-                c.method.to_string(),
-                c.bands,
+                "{:16} {:>6} {:>6} {:>11.4}{bound} {:>14.4} {:>12.4} {:>12.1} {:>9.4}",
+                c.method.name(),
+                c.method.size().map_or("-".to_string(), |size| size.to_string()),
+                c.history_rows,
                 c.sensitivity.value,
                 c.expected_error,
                 c.final_error,
@@ -107,6 +139,7 @@ impl fmt::Display for Comparison {
                 c.plan_seconds,
             )?;
         }
+        writeln!(f, "size: bands or buffers; rows: of noise kept from step to step")?;
         if self.contenders.iter().any(|c| !c.sensitivity.exact) {
             writeln!(f, "* an upper bound")?;
         }
@@ -114,7 +147,10 @@ impl fmt::Display for Comparison {
             format!(" within {:.1} MiB of noise history", limit as f64 / f64::from(1 << 20))
         });
         match self.best() {
-            Some(best) => write!(f, "best{limit}: {} with {} bands", best.method, best.bands),
+            Some(best) => {
+                let size = best.method.size().map_or(String::new(), |size| format!(" {size}"));
+                write!(f, "best{limit}: {}{size} with {} rows", best.method, best.history_rows)
+            }
             None => write!(f, "none{limit}"),
         }
     }

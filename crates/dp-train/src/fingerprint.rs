@@ -3,36 +3,48 @@
 use std::fmt;
 use std::str::FromStr;
 
-use mf_core::Strategy;
+use mf_core::{Noising, Strategy};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// SHA-256 of a strategy's entries, as f64 bits in little-endian order.
 ///
-/// A Toeplitz strategy hashes `"toeplitz"`, `n`, `p` and its `p` coefficients; any other `"rows"`,
-/// `n`, `p` and for every row its entries by lag, diagonal first. Two strategies that differ in one
+/// A Toeplitz strategy hashes `"toeplitz"`, `n`, `p` and its `p` coefficients; one with a banded inverse
+/// `"inverse"`, `n`, `p` and the `p` coefficients of the inverse; one with buffers `"buffered"`, `n`, `m` and
+/// weight and decay of each; any other `"rows"`, `n`, `p` and for every row its entries by lag, diagonal
+/// first. Two strategies that differ in one
 /// bit of one entry differ here. Written as 64 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// The fingerprint of `C`. O(p) for a Toeplitz strategy, O(n p) otherwise.
+    /// The fingerprint of `C`. O(p) for a Toeplitz strategy, O(n p) for one given by rows.
     pub fn of(strategy: &Strategy) -> Self {
         let mut hash = Sha256::new();
-        let sizes = [strategy.steps() as u64, strategy.bands() as u64];
+        let mut begin = |kind: &[u8], size: usize| {
+            hash.update(kind);
+            hash.update((strategy.steps() as u64).to_le_bytes());
+            hash.update((size as u64).to_le_bytes());
+        };
         let numbers = |hash: &mut Sha256, entries: &[f64]| {
             entries.iter().for_each(|c| hash.update(c.to_le_bytes()));
         };
-        match strategy.as_toeplitz() {
-            Some(coefficients) => {
-                hash.update(b"toeplitz");
-                sizes.iter().for_each(|size| hash.update(size.to_le_bytes()));
+        match (strategy.noising(), strategy.as_toeplitz()) {
+            (Noising::Taps(taps), _) => {
+                begin(b"inverse", taps.len());
+                numbers(&mut hash, taps);
+            }
+            (Noising::Buffers(buffers), _) => {
+                begin(b"buffered", buffers.len());
+                buffers.iter().for_each(|x| numbers(&mut hash, &[x.weight, x.decay]));
+            }
+            (Noising::Recurrence, Some(coefficients)) => {
+                begin(b"toeplitz", coefficients.len());
                 numbers(&mut hash, coefficients);
             }
-            None => {
-                hash.update(b"rows");
-                sizes.iter().for_each(|size| hash.update(size.to_le_bytes()));
+            (Noising::Recurrence, None) => {
+                begin(b"rows", strategy.bands());
                 (0..strategy.steps()).for_each(|i| numbers(&mut hash, strategy.row(i)));
             }
         }

@@ -33,6 +33,7 @@
 //!     delta: 1e-5,
 //!     neighbouring: Default::default(),
 //!     dim: 3,
+//!     keep_rows: None,
 //! })?;
 //! let mut mechanism = Mechanism::new(&plan, NoiseKey::from_os()?)?;
 //! let mut momentum = Momentum::new(plan.request().sgd, 3);

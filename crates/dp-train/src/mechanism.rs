@@ -52,6 +52,15 @@ fn mark(plan: &DpPlan) -> PlanMark {
     mark
 }
 
+/// The stream with as many rows kept as the plan says. It has no influence on the noise, so a continuation
+/// may keep another number of rows.
+fn keeping(stream: NoiseStream, plan: &DpPlan) -> Result<NoiseStream, NoiseError> {
+    match plan.request().keep_rows {
+        Some(rows) => stream.keeping(rows),
+        None => Ok(stream),
+    }
+}
+
 impl Mechanism {
     /// The mechanism before the first step.
     ///
@@ -59,7 +68,7 @@ impl Mechanism {
     /// [`MechanismError::Noise`] if the history cannot be addressed.
     pub fn new(plan: &DpPlan, key: NoiseKey) -> Result<Self, MechanismError> {
         let stream = NoiseStream::new(plan.strategy().clone(), plan.request().dim, key)?;
-        Ok(Self::over(stream, plan))
+        Ok(Self::over(keeping(stream, plan)?, plan))
     }
 
     /// The mechanism that [`save`](Self::save) wrote, which continues bit by bit.
@@ -74,6 +83,7 @@ impl Mechanism {
             return Err(CheckpointError::OtherPlan);
         }
         let stream = NoiseStream::load(plan.strategy().clone(), plan.request().dim, reader)?;
+        let stream = keeping(stream, plan).map_err(|_| CheckpointError::OtherPlan)?;
         Ok(Self::over(stream, plan))
     }
 

@@ -28,6 +28,7 @@ fn plan(method: Method, steps: usize, min_separation: usize, clip_norm: f64) -> 
         delta: 1e-5,
         neighbouring: Default::default(),
         dim: 1_000_000,
+        keep_rows: None,
     })
     .unwrap()
 }
@@ -70,6 +71,9 @@ fn correct_mechanisms_of_all_kinds_pass() {
         (Method::Bsr { bands: 8 }, 20, 5),
         (Method::Input, 12, 12),
         (Method::Bsr { bands: 20 }, 200, 20),
+        (Method::Bisr { bands: 4 }, 20, 5),
+        (Method::LambdaCgd { lambda: None }, 20, 5),
+        (Method::Blt { buffers: 2 }, 20, 5),
     ] {
         let plan = plan(method, steps, separation, 0.5);
         let report = audit(&plan, 40_000, RunSeed(2)).unwrap();

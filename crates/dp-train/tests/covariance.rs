@@ -7,14 +7,16 @@
 
 use dp_train::noise::NoiseStream;
 use dp_train::seeds::{NoiseKey, RunSeed};
-use mf_core::{Factorization, Method, Sgd, Strategy, Workload};
+use mf_core::{Factorization, Method, Participation, Sgd, Strategy, Workload};
 
 const DIM: usize = 400_000;
 const THRESHOLD: f64 = 6.5;
 
 fn strategy(method: Method, steps: usize) -> Strategy {
     let workload = Workload::sgd(Sgd::new(0.99, 0.5).unwrap(), steps).unwrap();
-    Factorization::new(workload, method).unwrap().strategy().clone()
+    let participation = Participation::new(steps, 4, 2).unwrap();
+    let found = Factorization::for_participation(workload, method, &participation);
+    found.unwrap().strategy().clone()
 }
 
 fn sample(strategy: &Strategy, scale: f64, seed: u64) -> Vec<Vec<f32>> {
@@ -68,6 +70,13 @@ fn the_covariance_is_that_of_the_factorization() {
         (4, Method::Input, 8),
         (8, Method::Aof { bands: 5, tolerance: 1e-4 }, 20),
         (9, Method::Aof { bands: 12, tolerance: 1e-4 }, 12),
+        (10, Method::Bisr { bands: 4 }, 20),
+        (11, Method::LambdaCgd { lambda: Some(0.8) }, 20),
+        (12, Method::LambdaCgd { lambda: None }, 12),
+        (13, Method::Toeplitz { bands: 4 }, 20),
+        (14, Method::InverseToeplitz { bands: 5 }, 20),
+        (15, Method::Blt { buffers: 2 }, 20),
+        (16, Method::NormalisedSquareRoot { bands: 6 }, 20),
     ] {
         let c = strategy(method, steps);
         let expected = expected_covariance(&c);
@@ -90,9 +99,30 @@ fn the_test_rejects_a_wrong_standard_deviation_even_one_percent_off() {
 #[test]
 fn the_test_rejects_the_covariance_of_another_strategy() {
     let sampled = sample(&strategy(Method::Bsr { bands: 4 }, 8), 1.0, 6);
-    for other in [Method::Identity, Method::SquareRoot, Method::Bsr { bands: 3 }] {
+    for other in [
+        Method::Identity,
+        Method::SquareRoot,
+        Method::Bsr { bands: 3 },
+        Method::Bisr { bands: 4 },
+        Method::Toeplitz { bands: 4 },
+    ] {
         let deviation = largest_deviation(&sampled, &expected_covariance(&strategy(other, 8)));
         assert!(deviation > THRESHOLD, "{other}: {deviation} standard deviations");
+    }
+}
+
+#[test]
+fn the_test_tells_the_parameters_of_one_method_apart() {
+    let sampled = |method, seed| sample(&strategy(method, 8), 1.0, seed);
+    let pairs = [
+        (Method::Bisr { bands: 4 }, Method::Bisr { bands: 3 }),
+        (Method::LambdaCgd { lambda: Some(0.8) }, Method::LambdaCgd { lambda: Some(0.77) }),
+        (Method::Blt { buffers: 1 }, Method::LambdaCgd { lambda: Some(0.8) }),
+    ];
+    for (seed, (method, other)) in (20..).zip(pairs) {
+        let expected = expected_covariance(&strategy(other, 8));
+        let deviation = largest_deviation(&sampled(method, seed), &expected);
+        assert!(deviation > THRESHOLD, "{method} and {other}: {deviation} standard deviations");
     }
 }
 

@@ -55,6 +55,7 @@ fn run(device: Device) -> Result<Vec<Vec<f32>>, EngineError> {
         delta: 1e-5,
         neighbouring: Default::default(),
         dim: architecture.parameter_count(),
+        keep_rows: None,
     })
     .unwrap();
     let pixels: Vec<f32> =

@@ -31,6 +31,7 @@ fn plan(method: Method, clip_norm: f64) -> DpPlan {
         delta: 1e-5,
         neighbouring: Default::default(),
         dim: DIM,
+        keep_rows: None,
     })
     .unwrap()
 }
@@ -93,6 +94,12 @@ proptest! {
             Method::SquareRoot,
             Method::Bsr { bands: 4 },
             Method::Bsr { bands: 11 },
+            Method::Bisr { bands: 4 },
+            Method::LambdaCgd { lambda: None },
+            Method::Toeplitz { bands: 4 },
+            Method::InverseToeplitz { bands: 4 },
+            Method::Blt { buffers: 2 },
+            Method::NormalisedSquareRoot { bands: 4 },
         ]),
     ) {
         let plan = plan(method, clip_norm);
@@ -111,7 +118,14 @@ fn an_aligned_example_in_the_first_batch_moves_it_by_all_of_the_sensitivity() {
     let worst = batches.batch(0)[0];
     let mut targets = vec![0.5; EXAMPLES as usize];
     targets[worst as usize] = -1e6;
-    for method in [Method::Identity, Method::SquareRoot, Method::Bsr { bands: 4 }] {
+    for method in [
+        Method::Identity,
+        Method::SquareRoot,
+        Method::Bsr { bands: 4 },
+        Method::Bisr { bands: 4 },
+        Method::LambdaCgd { lambda: None },
+        Method::Blt { buffers: 2 },
+    ] {
         let plan = plan(method, 1.0);
         let with = released(&plan, &targets, None, false);
         let without = released(&plan, &targets, Some(worst), false);

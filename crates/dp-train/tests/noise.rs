@@ -1,9 +1,11 @@
 //! The stream of noise against its definition: `C^-1 Z`, the same bits however it is computed.
 
 use dp_train::noise::normal;
-use dp_train::noise::{NoiseError, NoiseStream, history_bytes};
+use dp_train::noise::{NoiseError, NoiseStream, history_bytes, most_kept_rows};
 use dp_train::seeds::{NoiseKey, RunSeed};
-use mf_core::{BandedLower, Factorization, Method, Sgd, Strategy, Workload};
+use mf_core::{
+    BandedLower, Buffer, Factorization, Method, Noising, Participation, Sgd, Strategy, Workload,
+};
 use proptest::prelude::*;
 use proptest::strategy::Strategy as _;
 
@@ -11,7 +13,9 @@ const SEED: RunSeed = RunSeed(11);
 
 fn strategy(method: Method, steps: usize) -> Strategy {
     let workload = Workload::sgd(Sgd::new(0.999, 0.9).unwrap(), steps).unwrap();
-    Factorization::new(workload, method).unwrap().strategy().clone()
+    let participation = Participation::new(steps, steps.div_ceil(4), 2.min(steps)).unwrap();
+    let found = Factorization::for_participation(workload, method, &participation);
+    found.unwrap().strategy().clone()
 }
 
 fn stream(strategy: &Strategy, dim: usize) -> NoiseStream {
@@ -121,6 +125,9 @@ fn f32_rows_are_close_to_the_dense_f64_product_over_2000_steps() {
         ("bsr 100", Method::Bsr { bands: 100 }),
         ("input", Method::Input),
         ("aof 100", Method::Aof { bands: 100, tolerance: 1e-4 }),
+        ("bisr 40", Method::Bisr { bands: 40 }),
+        ("lambda-cgd", Method::LambdaCgd { lambda: Some(0.98) }),
+        ("blt 3", Method::Blt { buffers: 3 }),
     ] {
         let c = strategy(method, n);
         // Dense forward substitution with everything in f64.
@@ -165,13 +172,17 @@ fn identity_is_bit_equal_to_plain_dp_sgd_noise() {
 
 #[test]
 fn bits_do_not_depend_on_the_number_of_threads() {
-    let with = |threads: usize| {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        pool.install(|| all_rows(&strategy(Method::Bsr { bands: 20 }, 40), 5003))
-    };
-    let one = with(1);
-    assert_eq!(one, with(2));
-    assert_eq!(one, with(5));
+    for method in
+        [Method::Bsr { bands: 20 }, Method::Bisr { bands: 20 }, Method::Blt { buffers: 2 }]
+    {
+        let with = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| all_rows(&strategy(method, 40), 5003))
+        };
+        let one = with(1);
+        assert_eq!(one, with(2));
+        assert_eq!(one, with(5));
+    }
 }
 
 #[test]
@@ -191,6 +202,9 @@ fn resuming_anywhere_continues_bit_by_bit() {
         (Method::Bsr { bands: 30 }, 64, 1100),
         (Method::SquareRoot, 40, 33),
         (Method::Aof { bands: 7, tolerance: 1e-3 }, 40, 33),
+        (Method::Bisr { bands: 9 }, 40, 1100),
+        (Method::LambdaCgd { lambda: None }, 20, 33),
+        (Method::Blt { buffers: 2 }, 40, 1100),
     ] {
         let c = strategy(method, steps);
         let whole = all_rows(&c, dim);
@@ -229,18 +243,117 @@ fn a_checkpoint_of_another_run_or_a_damaged_one_is_refused() {
 
 #[test]
 fn the_state_is_exactly_the_history_and_a_few_numbers() {
-    for (bands, dim) in [(1, 100), (2, 17), (40, 1025)] {
+    let numbers = 16 + 32 + 1 + 32 + 3 * 8 + 32;
+    let saved = |c: &Strategy, dim: usize| {
         let mut bytes = Vec::new();
-        stream(&strategy(Method::Bsr { bands }, 50), dim).save(&mut bytes).unwrap();
-        let history = 4 * (bands - 1) * dim;
-        assert_eq!(history as u64, history_bytes(bands, dim));
-        assert_eq!(bytes.len(), history + 16 + 32 + 1 + 32 + 3 * 8 + 32);
+        stream(c, dim).save(&mut bytes).unwrap();
+        bytes.len() - numbers
+    };
+    for (bands, dim) in [(1, 100), (2, 17), (40, 1025)] {
+        let c = strategy(Method::Bsr { bands }, 50);
+        assert_eq!(history_bytes(&c, None, dim), 4 * (bands as u64 - 1) * dim as u64);
+        assert_eq!(saved(&c, dim) as u64, history_bytes(&c, None, dim));
+        let c = strategy(Method::Bisr { bands }, 50);
+        assert_eq!(history_bytes(&c, None, dim), 4 * (bands as u64 - 1) * dim as u64);
+        assert_eq!(history_bytes(&c, Some(0), dim), 0);
+        assert_eq!(saved(&c, dim), 0, "rows of Z are drawn again");
+    }
+    let c = strategy(Method::Blt { buffers: 1 }, 50);
+    assert_eq!((history_bytes(&c, None, 1025), saved(&c, 1025)), (8 * 1025, 8 * 1025));
+}
+
+#[test]
+fn rows_from_a_banded_inverse_are_the_same_bits_however_many_are_kept() {
+    for (bands, steps, dim) in
+        [(1, 5, 10), (2, 30, 1500), (5, 30, 1024), (12, 30, 2500), (30, 30, 7)]
+    {
+        let c = strategy(Method::Bisr { bands }, steps);
+        let Noising::Taps(taps) = c.noising() else { panic!("a banded inverse") };
+        // The definition: entries of Z rounded to f32, the sum in f64 from the oldest row on.
+        let z: Vec<Vec<f32>> =
+            (0..steps).map(|i| normals(i, dim).iter().map(|z| *z as f32).collect()).collect();
+        let expected: Vec<Vec<f32>> = (0..steps)
+            .map(|i| {
+                let entry = |t: usize| {
+                    let lags = (0..taps.len().min(i + 1)).rev();
+                    lags.fold(0.0, |sum, k| sum + taps[k] * f64::from(z[i - k][t])) as f32
+                };
+                (0..dim).map(entry).collect()
+            })
+            .collect();
+        assert_eq!(all_rows(&c, dim), expected, "p {bands}");
+        for kept in 0..bands {
+            let mut stream = stream(&c, dim).keeping(kept).unwrap();
+            let rows: Vec<Vec<f32>> = (0..steps).map(|_| next(&mut stream)).collect();
+            assert!(rows == expected, "p {bands}, {kept} rows kept");
+        }
+    }
+}
+
+#[test]
+fn a_continuation_may_keep_another_number_of_rows() {
+    let (steps, dim) = (40, 1100);
+    let c = strategy(Method::Bisr { bands: 9 }, steps);
+    let whole = all_rows(&c, dim);
+    for (before, after, stop) in [(8, 0, 17), (0, 8, 23), (3, 5, 4), (5, 3, 0)] {
+        let mut first = stream(&c, dim).keeping(before).unwrap();
+        let mut rows: Vec<Vec<f32>> = (0..stop).map(|_| next(&mut first)).collect();
+        let mut bytes = Vec::new();
+        first.save(&mut bytes).unwrap();
+        let second = NoiseStream::load(c.clone(), dim, &bytes[..]).unwrap();
+        let mut second = second.keeping(after).unwrap();
+        rows.extend((stop..steps).map(|_| next(&mut second)));
+        assert!(whole == rows, "{before} rows, then {after}");
+    }
+}
+
+#[test]
+fn only_rows_of_z_can_be_drawn_again() {
+    for (method, most) in [
+        (Method::Bisr { bands: 4 }, Some(3)),
+        (Method::LambdaCgd { lambda: Some(0.5) }, Some(1)),
+        (Method::Bsr { bands: 4 }, None),
+        (Method::Blt { buffers: 1 }, None),
+    ] {
+        let c = strategy(method, 20);
+        assert_eq!(most_kept_rows(&c), most);
+        let rows = most.map_or(0, |most| most + 1);
+        let refused = stream(&c, 3).keeping(rows).unwrap_err();
+        assert_eq!(refused, NoiseError::KeptRows { rows, most });
+        assert!(refused.to_string().split(' ').count() > 5);
+    }
+}
+
+#[test]
+fn buffers_are_the_recurrence_of_their_coefficients() {
+    let (steps, dim) = (300, 1030);
+    let buffers = vec![Buffer { weight: 0.3, decay: 0.999 }, Buffer { weight: 0.4, decay: 0.5 }];
+    let c = Strategy::buffered(steps, buffers).unwrap();
+    let rows = all_rows(&c, dim);
+    // C y = z up to one rounding of y per entry, with the coefficients of C and no buffer.
+    for i in 0..steps {
+        let z = normals(i, dim);
+        for t in [0, 1, 1023, 1024, 1029] {
+            let (mut product, mut size) = (0.0, 0.0);
+            for (lag, c) in c.row(i).iter().enumerate() {
+                let term = c * f64::from(rows[i - lag][t]);
+                product += term;
+                size += term.abs();
+            }
+            assert!((product - z[t]).abs() <= 2_f64.powi(-24) * size + 1e-12 * size, "{i} {t}");
+        }
     }
 }
 
 #[test]
 fn step_n_is_a_hard_error() {
-    for method in [Method::Identity, Method::Bsr { bands: 3 }, Method::SquareRoot] {
+    for method in [
+        Method::Identity,
+        Method::Bsr { bands: 3 },
+        Method::SquareRoot,
+        Method::Bisr { bands: 3 },
+        Method::Blt { buffers: 1 },
+    ] {
         let mut stream = stream(&strategy(method, 7), 4);
         (0..7).for_each(|_| drop(next(&mut stream)));
         let mut row = [0.5; 4];

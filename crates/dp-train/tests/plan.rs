@@ -2,7 +2,7 @@
 
 use dp_train::batches::Batches;
 use dp_train::calibration::Neighbouring;
-use dp_train::certificate::{Certificate, Exposure, Metric};
+use dp_train::certificate::{Certificate, Exposure, Metric, RecordedToeplitz};
 use dp_train::comparison::{Comparison, usual_methods};
 use dp_train::ledger::Ledger;
 use dp_train::plan::{DpPlan, PlanError, PlanRequest, StrategyFor};
@@ -28,11 +28,26 @@ fn request(method: Method) -> PlanRequest {
         delta: 1e-5,
         neighbouring: Neighbouring::AddRemove,
         dim: 1000,
+        keep_rows: None,
     }
 }
 
 fn cosine(steps: usize) -> Vec<f64> {
     (0..steps).map(|i| 0.6 + 0.5 * (3.0 * i as f64 / steps as f64).cos()).collect()
+}
+
+/// The methods whose strategies are Toeplitz for a constant rate alone.
+fn toeplitz_methods() -> [Method; 8] {
+    [
+        Method::Bisr { bands: 4 },
+        Method::Bisr { bands: 40 },
+        Method::LambdaCgd { lambda: Some(0.9) },
+        Method::LambdaCgd { lambda: None },
+        Method::Toeplitz { bands: 7 },
+        Method::Toeplitz { bands: 30 },
+        Method::InverseToeplitz { bands: 5 },
+        Method::Blt { buffers: 2 },
+    ]
 }
 
 /// All methods, with and without a schedule, for bands below and above the separation.
@@ -50,6 +65,17 @@ fn requests() -> Vec<PlanRequest> {
             let learning_rates = Some(cosine(60));
             all.push(PlanRequest { learning_rates, strategy_for, ..request(method) });
         }
+    }
+    for bands in [7, 30] {
+        let learning_rates = Some(cosine(60));
+        let method = Method::NormalisedSquareRoot { bands };
+        let strategy_for = StrategyFor::Schedule;
+        all.push(request(method));
+        all.push(PlanRequest { learning_rates, strategy_for, ..request(method) });
+    }
+    for method in toeplitz_methods() {
+        all.push(request(method));
+        all.push(PlanRequest { learning_rates: Some(cosine(60)), ..request(method) });
     }
     all
 }
@@ -120,6 +146,22 @@ fn bad_requests_are_refused_with_a_sentence() {
         PlanRequest { learning_rates: Some(vec![-1.0; 60]), ..good() },
         PlanRequest { method: Method::Bsr { bands: 61 }, ..good() },
         PlanRequest { method: Method::Bsr { bands: 0 }, ..good() },
+        PlanRequest { method: Method::Bisr { bands: 61 }, ..good() },
+        PlanRequest { method: Method::Toeplitz { bands: 0 }, ..good() },
+        PlanRequest { method: Method::InverseToeplitz { bands: 61 }, ..good() },
+        PlanRequest { method: Method::NormalisedSquareRoot { bands: 61 }, ..good() },
+        PlanRequest { method: Method::Blt { buffers: 0 }, ..good() },
+        PlanRequest { method: Method::Blt { buffers: 7 }, ..good() },
+        PlanRequest { method: Method::LambdaCgd { lambda: Some(1.1) }, ..good() },
+        PlanRequest { method: Method::LambdaCgd { lambda: Some(f64::NAN) }, ..good() },
+        PlanRequest { keep_rows: Some(3), ..good() },
+        PlanRequest { keep_rows: Some(4), method: Method::Bisr { bands: 4 }, ..good() },
+        PlanRequest {
+            learning_rates: Some(cosine(60)),
+            strategy_for: StrategyFor::Schedule,
+            method: Method::Bisr { bands: 4 },
+            ..good()
+        },
     ];
     for request in bad {
         let message = DpPlan::new(request.clone()).expect_err("a bad request").to_string();
@@ -148,6 +190,52 @@ fn certificates_of_all_methods_verify_by_the_slow_path() {
         let verdict = verify(&serde_json::from_str(&text).unwrap());
         assert!(verdict.holds() && verdict.is_private(), "{plan}\n{verdict}");
         assert!((verdict.epsilon.unwrap() / 4.0 - 1.0).abs() < 1e-6, "{verdict}");
+    }
+}
+
+#[test]
+fn kept_rows_change_the_memory_and_nothing_else() {
+    let bisr = request(Method::Bisr { bands: 4 });
+    let all = DpPlan::new(bisr.clone()).unwrap();
+    assert_eq!((all.record().history_rows(), all.record().history_bytes), (3, 12_000));
+    for rows in 0..=3 {
+        let some = DpPlan::new(PlanRequest { keep_rows: Some(rows), ..bisr.clone() }).unwrap();
+        assert_eq!(some.record().history_rows(), rows as u64);
+        assert_eq!(some.strategy(), all.strategy());
+        assert_eq!(some.noise_std(), all.noise_std());
+        assert!(some.to_string().contains(&format!("{rows} rows")), "{some}");
+    }
+    let blt = DpPlan::new(request(Method::Blt { buffers: 1 })).unwrap();
+    assert_eq!(blt.record().history_rows(), 2, "one buffer in double precision");
+}
+
+#[test]
+fn a_recorded_toeplitz_strategy_is_verified_by_its_numbers() {
+    for method in toeplitz_methods().into_iter().filter(Method::is_fitted) {
+        let plan = DpPlan::new(request(method)).unwrap();
+        let good = certificate(&plan);
+        assert!(good.strategy.is_none() && good.toeplitz.is_some());
+        assert!(verify(&good).is_private(), "{}", verify(&good));
+        let change = |recorded: &mut RecordedToeplitz, factor: f64| match recorded {
+            RecordedToeplitz::Strategy { coefficients }
+            | RecordedToeplitz::Inverse { coefficients } => coefficients[1] *= factor,
+            RecordedToeplitz::Buffered { buffers } => buffers[0].weight *= factor,
+        };
+        for factor in [0.99, f64::NAN] {
+            let mut altered = good.clone();
+            change(altered.toeplitz.as_mut().unwrap(), factor);
+            assert!(!verify(&altered).holds(), "{method} {factor}");
+        }
+        // Another strategy with its own hash has another sensitivity.
+        let mut altered = good.clone();
+        altered.plan.noise_std *= 0.999;
+        assert!(!verify(&altered).holds());
+        altered = good.clone();
+        altered.toeplitz = None;
+        assert!(!verify(&altered).holds(), "a search cannot be repeated by a formula");
+        altered.toeplitz = good.toeplitz.clone();
+        altered.strategy = Some(vec![vec![1.0]; 60]);
+        assert!(!verify(&altered).holds(), "two strategies");
     }
 }
 
@@ -235,6 +323,16 @@ fn a_plan_takes_only_the_factorization_it_asked_for() {
     let other_method = Factorization::new(workload, Method::Bsr { bands: 8 }).unwrap();
     let longer = PlanRequest { steps: 72, ..request.clone() }.factorized_workload().unwrap();
     let other_workload = Factorization::new(longer, request.method).unwrap();
+    let fitted = PlanRequest { method: Method::Blt { buffers: 1 }, ..request.clone() };
+    let other = PlanRequest { min_separation: 20, ..fitted.clone() };
+    let pattern = other.participation().unwrap();
+    let to_other = Factorization::for_participation(
+        fitted.factorized_workload().unwrap(),
+        fitted.method,
+        &pattern,
+    );
+    let refused = DpPlan::from_factorization(fitted, &to_other.unwrap());
+    assert_eq!(refused, Err(PlanError::OtherFactorization), "fitted to another participation");
     for wrong in [other_method, other_workload] {
         let refused = DpPlan::from_factorization(request.clone(), &wrong);
         assert_eq!(refused, Err(PlanError::OtherFactorization));

@@ -34,6 +34,7 @@ fn scheduled_plan(
         delta: 1e-5,
         neighbouring: Default::default(),
         dim: 6,
+        keep_rows: None,
     })
     .unwrap()
 }

@@ -64,6 +64,42 @@ pub enum Error {
     },
     /// The method needs a workload of SGD, whose inverse has three diagonals.
     GeneralWorkload,
+    /// The method needs a constant learning rate, for which the workload is Toeplitz.
+    ScheduledWorkload {
+        /// The name of the method.
+        method: &'static str,
+    },
+    /// The method fits its strategy to a participation pattern, and none was given.
+    NoParticipation {
+        /// The name of the method.
+        method: &'static str,
+    },
+    /// `lambda` is not a number in [0, 1].
+    Lambda {
+        /// The value given.
+        lambda: f64,
+    },
+    /// The number of buffers is not in 1..=most.
+    Buffers {
+        /// The number given.
+        buffers: usize,
+        /// The most that are fitted.
+        most: usize,
+    },
+    /// A buffer has a negative weight or a decay outside [0, 1].
+    Buffer {
+        /// Which, counted from 0.
+        index: usize,
+        /// Its weight.
+        weight: f64,
+        /// Its decay.
+        decay: f64,
+    },
+    /// The inverse of a buffered strategy is unstable.
+    GrowingNoise {
+        /// `sum_j omega_j / (1 + theta_j)`, which must stay below 1.
+        alternating: f64,
+    },
     /// A certified relative gap outside what double precision can reach.
     Tolerance {
         /// The gap asked for.
@@ -137,6 +173,33 @@ impl fmt::Display for Error {
             Error::GeneralWorkload => write!(
                 f,
                 "this method needs the workload of SGD: the inverse of a general matrix has no band"
+            ),
+            Error::ScheduledWorkload { method } => write!(
+                f,
+                "method {method} is made for a constant learning rate: make the strategy for the constant \
+                 rate, under which the loss of the schedule is still the true one, or use bsr or aof"
+            ),
+            Error::NoParticipation { method } => {
+                write!(
+                    f,
+                    "method {method} is fitted to a participation pattern, and none was given"
+                )
+            }
+            Error::Lambda { lambda } => {
+                write!(f, "lambda must be between 0 and 1, but it is {lambda}")
+            }
+            Error::Buffers { buffers, most } => {
+                write!(f, "buffers must be between 1 and {most}, but it is {buffers}")
+            }
+            Error::Buffer { index, weight, decay } => write!(
+                f,
+                "a buffer needs a weight of at least 0 and a decay between 0 and 1, but buffer {index} has \
+                 {weight} and {decay}"
+            ),
+            Error::GrowingNoise { alternating } => write!(
+                f,
+                "the noise of these buffers would grow from step to step: the sum of weight / (1 + decay) \
+                 must be below 1, but it is {alternating}"
             ),
             Error::Tolerance { tolerance } => {
                 write!(f, "the tolerance must be between 1e-9 and 1, but it is {tolerance}")

@@ -16,6 +16,12 @@
 //! | [`Input`](factorization::Method::Input) | `C = A` | the other baseline: noise on the iterates |
 //! | [`SquareRoot`](factorization::Method::SquareRoot) | `C = A^{1/2}` | each example is used once |
 //! | [`Bsr`](factorization::Method::Bsr) | `p` diagonals of `A^{1/2}` | several epochs, `p <= b` |
+//! | [`Bisr`](factorization::Method::Bisr) | `C^-1`: `p` diagonals of `A^{-1/2}` | little memory; the noise can be drawn again |
+//! | [`LambdaCgd`](factorization::Method::LambdaCgd) | `C^-1 = I - lambda shift` | one row of memory, or none |
+//! | [`Toeplitz`](factorization::Method::Toeplitz) | the best `p` coefficients of `C` | as BSR, a little better |
+//! | [`InverseToeplitz`](factorization::Method::InverseToeplitz) | the best `p` coefficients of `C^-1` | as BISR, better |
+//! | [`Blt`](factorization::Method::Blt) | `m` decaying sums | little memory at any `n` |
+//! | [`NormalisedSquareRoot`](factorization::Method::NormalisedSquareRoot) | `p` diagonals of `A^{1/2}`, unit columns | close to the optimum without a search |
 //! | [`Aof`](factorization::Method::Aof) | the best `C` with `p` diagonals and unit columns | the optimum, with a certificate, in seconds |
 //!
 //! ```
@@ -80,6 +86,6 @@ pub use factorization::{Factorization, Method};
 pub use loss::Loss;
 pub use participation::Participation;
 pub use sensitivity::Sensitivity;
-pub use strategy::Strategy;
+pub use strategy::{Buffer, Noising, Strategy};
 pub use triangular::LowerTriangular;
 pub use workload::{Sgd, Workload};

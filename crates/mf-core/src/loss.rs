@@ -3,6 +3,7 @@
 //! The noise on the iterates is `B Z` with `B = A C^-1` and `Z` of standard deviation `sens(C)` (times
 //! the multiplier and the clip norm), so all that matters of `B` are the norms of its rows.
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -60,7 +61,9 @@ impl DecoderNorms {
 /// | `A` | `C` | time | memory |
 /// |---|---|---|---|
 /// | Toeplitz | Toeplitz | O(n log n) | O(n) |
-/// | three-diagonal inverse | any | O(n p^2) | O(p^2) |
+/// | Toeplitz | banded inverse, or `m` buffers | O(n m) | O(n) |
+/// | three-diagonal inverse | any, `p^2 <= n` or not Toeplitz | O(n p^2) | O(p^2) |
+/// | three-diagonal inverse | Toeplitz, `p^2 > n` | O(n^2) | O(n) |
 /// | any | any | O(n^2 p) | O(n) |
 ///
 /// # Errors
@@ -75,7 +78,10 @@ pub fn decoder_norms(workload: &Workload, strategy: &Strategy) -> Result<Decoder
         });
     }
     if let (Some(sgd), Some(c)) = (workload.as_toeplitz(), strategy.as_toeplitz()) {
-        let quotient = series::divide(&sgd.coefficients(n), c, n);
+        let quotient = match strategy.short_inverse() {
+            Some(inverse) => workload.apply(&inverse),
+            None => series::divide(&sgd.coefficients(n), c, n),
+        };
         // Row i of LDToep(q) holds q_i, ..., q_0: its norm only grows with i.
         let rows = quotient.iter().scan(0.0, |sum, q| {
             *sum += q * q;
@@ -86,7 +92,34 @@ pub fn decoder_norms(workload: &Workload, strategy: &Strategy) -> Result<Decoder
     if let Some(matrix) = workload.as_general() {
         return Ok(DecoderNorms::of_rows((0..n).map(|i| decoder_row_squared(matrix, strategy, i))));
     }
-    banded_decoder_norms(workload, strategy)
+    match strategy.as_toeplitz() {
+        Some(c) if c.len().saturating_mul(c.len()) > n => {
+            let inverse = strategy.short_inverse();
+            let inverse = inverse.unwrap_or_else(|| series::divide_by_substitution(&[1.0], c, n));
+            Ok(decoder_norms_by_columns(workload, &inverse))
+        }
+        _ => banded_decoder_norms(workload, strategy),
+    }
+}
+
+/// Parts into which the columns are cut: fixed, so that sums do not depend on the number of threads.
+const PARTS: usize = 16;
+
+/// The row norms of `B = A LDToep(h)`, column by column: column `j` is `A` applied to `h` moved down by
+/// `j` steps. O(n^2).
+fn decoder_norms_by_columns(workload: &Workload, h: &[f64]) -> DecoderNorms {
+    let n = workload.steps();
+    let parts: Vec<Vec<f64>> = (0..PARTS)
+        .into_par_iter()
+        .map(|part| {
+            let mut rows = vec![0.0; n];
+            for j in (part..n).step_by(PARTS) {
+                workload.apply_from(j, &h[..n - j], |i, x| rows[i] += x * x);
+            }
+            rows
+        })
+        .collect();
+    DecoderNorms::of_rows((0..n).map(|i| parts.iter().map(|rows| rows[i]).sum()))
 }
 
 /// `||B_i||^2` by solving `b C = a` for one row, from the right: O(i p).

@@ -23,6 +23,24 @@ pub fn square_root_coefficients(sgd: &Sgd, len: usize) -> Vec<f64> {
     (0..len).map(|j| (0..=j).map(|i| alpha[j - i] * r[j - i] * r[i] * beta[i]).sum()).collect()
 }
 
+/// `g_j = sum_{i=0}^{j} alpha^{j-i} q_{j-i} q_i beta^i` with `q_i = (-1)^i binom(1/2, i)`: the series of
+/// `sqrt(1 - alpha x) sqrt(1 - beta x)` term by term. O(len^2).
+pub fn inverse_square_root_coefficients(sgd: &Sgd, len: usize) -> Vec<f64> {
+    let (alpha, beta) = (powers(sgd.decay_factor(), len), powers(sgd.momentum(), len));
+    let mut q = vec![1.0; len];
+    for i in 1..len {
+        q[i] = q[i - 1] * (2.0 * i as f64 - 3.0) / (2.0 * i as f64);
+    }
+    (0..len).map(|j| (0..=j).map(|i| alpha[j - i] * q[j - i] * q[i] * beta[i]).sum()).collect()
+}
+
+/// The first column of the inverse of `LDToep(g)`, by forward substitution. O(n p).
+pub fn reciprocal(g: &[f64], steps: usize) -> Vec<f64> {
+    let mut unit = vec![0.0; steps];
+    unit[0] = 1.0;
+    decoder_coefficients(&unit, g)
+}
+
 fn powers(t: f64, len: usize) -> Vec<f64> {
     (0..len).map(|i| t.powi(i as i32)).collect()
 }

@@ -26,6 +26,7 @@
 //! All sums are of non-negative numbers: the relative rounding error is below `1e-15 sqrt(n)` or so,
 //! which the calibration's rounding towards more privacy has to cover.
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::banded::BandedLower;
@@ -115,7 +116,7 @@ fn sum_of_squares(x: &[f64]) -> f64 {
 }
 
 /// Whether no coefficient is negative and, once they fall, they never rise again.
-fn is_unimodal(c: &[f64]) -> bool {
+pub(crate) fn is_unimodal(c: &[f64]) -> bool {
     let peak = c.windows(2).position(|w| w[1] < w[0]).unwrap_or(c.len() - 1);
     c.iter().all(|&x| x >= 0.0) && c[peak..].windows(2).all(|w| w[1] <= w[0])
 }
@@ -205,23 +206,41 @@ fn heaviest_by_count(weights: &[f64], b: usize, most: usize) -> Vec<f64> {
 /// contain `i`. The sensitivity squared is at most the heaviest pattern of these. O(n p^2).
 fn pairwise_charges(c: &BandedLower, b: usize, k: usize) -> Vec<f64> {
     let (n, p) = (c.steps(), c.bands());
-    let inner = |i: usize, j: usize| -> f64 {
-        let (left, right) = (i.min(j), i.max(j));
-        (right..n.min(left + p)).map(|row| c.row(row)[row - left] * c.row(row)[row - right]).sum()
-    };
+    let gram = gram_by_lag(c);
     (0..n)
+        .into_par_iter()
         .map(|i| {
             let before: Vec<f64> = (i.saturating_sub(p - 1)..(i + 1).saturating_sub(b))
-                .map(|j| inner(i, j).abs())
+                .map(|j| gram[j][i - j].abs())
                 .collect();
-            let after: Vec<f64> = (i + b..n.min(i + p)).map(|j| inner(i, j).abs()).collect();
+            let after: Vec<f64> = (i + b..n.min(i + p)).map(|j| gram[i][j - i].abs()).collect();
             let most = |side: &[f64]| (k - 1).min(side.len().div_ceil(b));
             let before = heaviest_by_count(&before, b, most(&before));
             let after = heaviest_by_count(&after, b, most(&after));
             let others = (0..before.len())
                 .map(|m| before[m] + after[(k - 1 - m).min(after.len() - 1)])
                 .fold(0.0, f64::max);
-            inner(i, i) + others
+            gram[i][0] + others
+        })
+        .collect()
+}
+
+/// `(C^T C)_{i,i+g}` as element `g` of vector `i`, for all lags below `p`. O(n p^2) time, O(n p) memory.
+fn gram_by_lag(c: &BandedLower) -> Vec<Vec<f64>> {
+    let (n, p) = (c.steps(), c.bands());
+    (0..n)
+        .into_par_iter()
+        .map(|left| {
+            let mut products = vec![0.0; p.min(n - left)];
+            for row in left..n.min(left + p) {
+                // Columns left, left + 1, ..., row stand in the row from lag row - left down to 0.
+                let entries = &c.row(row)[..=row - left];
+                let x = entries[row - left];
+                for (product, y) in products.iter_mut().zip(entries.iter().rev()) {
+                    *product += x * y;
+                }
+            }
+            products
         })
         .collect()
 }

@@ -144,8 +144,12 @@ pub fn divide(a: &[f64], c: &[f64], len: usize) -> Vec<f64> {
     quotient
 }
 
-/// `q_j = (a_j - sum_{i=1}^{p-1} c_i q_{j-i}) / c_0`, with the sum in eight lanes.
-fn divide_by_substitution(a: &[f64], c: &[f64], len: usize) -> Vec<f64> {
+/// The same quotient by `q_j = (a_j - sum_{i=1}^{p-1} c_i q_{j-i}) / c_0`, with the sum in eight lanes:
+/// every coefficient is right to rounding, however small it is. O(len p).
+///
+/// # Panics
+/// If `c` is empty.
+pub fn divide_by_substitution(a: &[f64], c: &[f64], len: usize) -> Vec<f64> {
     const LANES: usize = 8;
     let tail: Vec<f64> = c[1..].iter().rev().copied().collect();
     let p = tail.len();

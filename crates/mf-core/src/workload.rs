@@ -238,23 +238,33 @@ impl Workload {
     /// Unless `x` has one element per step.
     pub fn apply(&self, x: &[f64]) -> Vec<f64> {
         assert_eq!(x.len(), self.steps, "one update per step");
+        let mut iterates = vec![0.0; self.steps];
+        self.apply_from(0, x, |i, theta| iterates[i] = theta);
+        iterates
+    }
+
+    /// `A x` for updates `x` that begin in step `first`; `row` is told every element from there on.
+    ///
+    /// # Panics
+    /// Unless there is one update for each step from `first` on.
+    pub(crate) fn apply_from(&self, first: usize, x: &[f64], mut row: impl FnMut(usize, f64)) {
+        assert_eq!(first + x.len(), self.steps, "one update per step");
         let (sgd, rates) = match &self.shape {
             Shape::Constant(sgd) => (sgd, None),
             Shape::Scheduled(sgd, rates) => (sgd, Some(rates)),
             Shape::General(matrix) => {
-                let dot = |i| matrix.row(i).iter().zip(x).map(|(a, x)| a * x).sum();
-                return (0..self.steps).map(dot).collect();
+                for i in first..self.steps {
+                    row(i, matrix.row(i)[first..].iter().zip(x).map(|(a, x)| a * x).sum());
+                }
+                return;
             }
         };
         let (mut theta, mut m) = (0.0, 0.0);
-        x.iter()
-            .enumerate()
-            .map(|(i, x)| {
-                m = sgd.momentum * m + x;
-                theta = sgd.decay_factor * theta + rates.map_or(1.0, |rates| rates[i]) * m;
-                theta
-            })
-            .collect()
+        for (i, x) in (first..).zip(x) {
+            m = sgd.momentum * m + x;
+            theta = sgd.decay_factor * theta + rates.map_or(1.0, |rates| rates[i]) * m;
+            row(i, theta);
+        }
     }
 }
 

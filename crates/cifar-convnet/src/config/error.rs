@@ -4,6 +4,8 @@ use std::fmt;
 
 use dp_train::model::ArchitectureError;
 
+use super::Method;
+
 /// A number of the config that leaves nothing to plan.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RequestError {
@@ -17,6 +19,8 @@ pub(crate) enum RequestError {
     NoEpochs,
     /// More bands than steps in an epoch, for a method whose columns must not overlap.
     AofBands { bands: usize, separation: usize },
+    /// A key of one method in the config of another.
+    OtherMethod { key: &'static str, of: &'static str, method: Method },
     /// A run is one of at least one.
     NoTrials,
     /// A number that the factorization refuses.
@@ -74,6 +78,10 @@ impl fmt::Display for RequestError {
                 f,
                 "noise.bands must be at most the {separation} steps of an epoch for aof, \
                  but it is {bands}"
+            ),
+            RequestError::OtherMethod { key, of, method } => write!(
+                f,
+                "noise.{key} is for method {of}, but noise.method is {method}: leave the key out"
             ),
             RequestError::NoTrials => write!(f, "privacy.trials must be at least 1"),
             RequestError::Optimizer(error) => write!(f, "optimizer: {error}"),

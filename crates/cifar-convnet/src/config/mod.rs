@@ -121,9 +121,20 @@ fn default_folder() -> PathBuf {
 pub(crate) struct Noise {
     /// The factorization.
     pub(crate) method: Method,
-    /// Diagonals of the strategy, for bsr and aof; the steps of one epoch if left out.
+    /// Diagonals of the strategy, for bsr, toeplitz, normalised-sqrt and aof, the steps of one epoch if left
+    /// out; of its inverse, for bisr and inverse-toeplitz, 4 if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) bands: Option<usize>,
+    /// Share of the row before that lambda-cgd takes back, in [0, 1]; the best one if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lambda: Option<f64>,
+    /// Most buffers of blt; 3 if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) buffers: Option<usize>,
+    /// Rows of noise kept in memory by bisr, lambda-cgd and inverse-toeplitz; the others are drawn again, the
+    /// same bits for more time. All if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) keep_rows: Option<usize>,
     /// Certified relative gap to the optimum at which aof stops.
     #[serde(default = "default_tolerance")]
     pub(crate) tolerance: f64,
@@ -150,7 +161,7 @@ pub(crate) enum StrategyFor {
 
 /// A factorization by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Method {
     /// Independent noise: DP-SGD.
     Identity,
@@ -162,6 +173,18 @@ pub(crate) enum Method {
     Bsr,
     /// The approximately optimal factorization.
     Aof,
+    /// The banded inverse square root.
+    Bisr,
+    /// One row of noise taken back in part.
+    LambdaCgd,
+    /// The best banded Toeplitz strategy.
+    Toeplitz,
+    /// The best strategy with a banded Toeplitz inverse.
+    InverseToeplitz,
+    /// Buffered linear Toeplitz.
+    Blt,
+    /// The banded square root with columns of unit norm.
+    NormalisedSqrt,
 }
 
 impl fmt::Display for Method {
@@ -172,6 +195,12 @@ impl fmt::Display for Method {
             Method::Sqrt => "sqrt",
             Method::Bsr => "bsr",
             Method::Aof => "aof",
+            Method::Bisr => "bisr",
+            Method::LambdaCgd => "lambda-cgd",
+            Method::Toeplitz => "toeplitz",
+            Method::InverseToeplitz => "inverse-toeplitz",
+            Method::Blt => "blt",
+            Method::NormalisedSqrt => "normalised-sqrt",
         })
     }
 }

@@ -11,6 +11,7 @@ use super::privacy::{Guarantee, Neighbouring, Privacy};
 use super::{Config, Data, Method, Noise, Record, StrategyFor};
 use crate::dataset::textures::Textures;
 use crate::dataset::{Dataset, Name};
+use crate::factorize::{FEW_BANDS, FEW_BUFFERS};
 
 impl Data {
     /// How many examples there will be to train on, without reading them.
@@ -141,6 +142,14 @@ impl Config {
         if noise.method == Method::Aof && bands > per_epoch {
             return Err(RequestError::AofBands { bands, separation: per_epoch });
         }
+        let inverse_bands = noise.bands.unwrap_or(FEW_BANDS.min(total));
+        let Noise { method, lambda, buffers, .. } = *noise;
+        if lambda.is_some() && method != Method::LambdaCgd {
+            return Err(RequestError::OtherMethod { key: "lambda", of: "lambda-cgd", method });
+        }
+        if buffers.is_some() && method != Method::Blt {
+            return Err(RequestError::OtherMethod { key: "buffers", of: "blt", method });
+        }
         Ok(PlanRequest {
             sgd: self.sgd()?,
             learning_rates: self.optimizer.factors(total)?,
@@ -154,6 +163,14 @@ impl Config {
                 Method::Sqrt => mf_core::Method::SquareRoot,
                 Method::Bsr => mf_core::Method::Bsr { bands },
                 Method::Aof => mf_core::Method::Aof { bands, tolerance: noise.tolerance },
+                Method::Bisr => mf_core::Method::Bisr { bands: inverse_bands },
+                Method::LambdaCgd => mf_core::Method::LambdaCgd { lambda },
+                Method::Toeplitz => mf_core::Method::Toeplitz { bands },
+                Method::InverseToeplitz => {
+                    mf_core::Method::InverseToeplitz { bands: inverse_bands }
+                }
+                Method::Blt => mf_core::Method::Blt { buffers: buffers.unwrap_or(FEW_BUFFERS) },
+                Method::NormalisedSqrt => mf_core::Method::NormalisedSquareRoot { bands },
             },
             steps: total,
             min_separation: per_epoch,
@@ -168,6 +185,7 @@ impl Config {
                 Neighbouring::ReplaceOne => calibration::Neighbouring::ReplaceOne,
             },
             dim: self.model.architecture(self.data.name)?.parameter_count(),
+            keep_rows: noise.keep_rows,
         })
     }
 

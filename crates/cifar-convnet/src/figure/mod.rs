@@ -21,6 +21,8 @@ pub(crate) const GREEN: RGBColor = RGBColor(0, 158, 115);
 pub(crate) const ORANGE: RGBColor = RGBColor(230, 159, 0);
 pub(crate) const RED: RGBColor = RGBColor(213, 94, 0);
 pub(crate) const PURPLE: RGBColor = RGBColor(204, 121, 167);
+pub(crate) const SKY: RGBColor = RGBColor(86, 180, 233);
+pub(crate) const GREY: RGBColor = RGBColor(130, 130, 130);
 pub(crate) const BLACK: RGBColor = RGBColor(0, 0, 0);
 
 const PANEL_WIDTH: u32 = 640;

@@ -11,3 +11,5 @@ pub(crate) mod accuracy;
 mod tuned;
 
 mod cost;
+
+pub(crate) mod frontier;

@@ -2,7 +2,8 @@
 //!
 //! The bytes hold the secret key: a checkpoint of a run is as confidential as its data. They are,
 //! in little-endian order: a version, the key and its origin, the fingerprint of `C`, `d`, the next
-//! step, the rows computed, the `(p - 1) d` floats of history, and SHA-256 of all that.
+//! step, the rows computed, the history, and SHA-256 of all that. The history is `(p - 1) d` floats for a
+//! banded `C` and `m d` doubles for buffers; rows of `Z` are drawn again and not stored.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -10,14 +11,14 @@ use std::io::{self, Read, Write};
 use mf_core::Strategy;
 use sha2::{Digest, Sha256};
 
-use super::NoiseStream;
 use super::solve::AHEAD;
+use super::{NoiseStream, State, most_kept_rows};
 use crate::fingerprint::Fingerprint;
 use crate::seeds::{KeyOrigin, NoiseKey};
 
 const VERSION: &[u8; 16] = b"bandroot noise 1";
 
-/// Floats that are converted at a time.
+/// Numbers that are converted at a time.
 const PIECE: usize = 1 << 16;
 
 impl NoiseStream {
@@ -34,14 +35,19 @@ impl NoiseStream {
             KeyOrigin::FixedSeed => 1,
         }])?;
         out.write_all(Fingerprint::of(&self.strategy).bytes())?;
-        for size in [self.dim, self.next_step, self.computed] {
+        let computed = match &self.state {
+            State::Recurrence(state) => state.computed,
+            State::Taps(_) | State::Buffers(_) => self.next_step,
+        };
+        for size in [self.dim, self.next_step, computed] {
             out.write_all(&(size as u64).to_le_bytes())?;
         }
-        let mut bytes = Vec::with_capacity(4 * PIECE);
-        for piece in self.history.chunks(PIECE) {
-            bytes.clear();
-            bytes.extend(piece.iter().flat_map(|y| y.to_le_bytes()));
-            out.write_all(&bytes)?;
+        match &self.state {
+            State::Recurrence(state) => {
+                write_pieces(&mut out, &state.history, |y| y.to_le_bytes())?;
+            }
+            State::Buffers(state) => write_pieces(&mut out, &state.sums, |s| s.to_le_bytes())?,
+            State::Taps(_) => {}
         }
         let Hashing { mut inner, hash } = out;
         inner.write_all(&hash.finalize())?;
@@ -79,20 +85,25 @@ impl NoiseStream {
         if found != dim {
             return Err(CheckpointError::OtherDimension { expected: dim, found });
         }
-        let window = strategy.bands() - 1;
-        let ahead = computed.checked_sub(next_step).ok_or(CheckpointError::Damaged)?;
-        if computed > strategy.steps() || ahead > AHEAD.min(window) {
-            return Err(CheckpointError::Damaged);
-        }
         let key = NoiseKey::restored(key, origin);
         let mut stream = Self::new(strategy, dim, key).map_err(|_| CheckpointError::Damaged)?;
-        let mut bytes = vec![0; 4 * PIECE];
-        for piece in stream.history.chunks_mut(PIECE) {
-            let bytes = &mut bytes[..4 * piece.len()];
-            input.read_exact(bytes)?;
-            for (y, bytes) in piece.iter_mut().zip(bytes.as_chunks::<4>().0) {
-                *y = f32::from_le_bytes(*bytes);
+        let most_ahead = match &stream.state {
+            State::Recurrence(_) => AHEAD.min(stream.strategy.bands() - 1),
+            State::Taps(_) | State::Buffers(_) => 0,
+        };
+        let ahead = computed.checked_sub(next_step).ok_or(CheckpointError::Damaged)?;
+        if computed > stream.strategy.steps() || ahead > most_ahead {
+            return Err(CheckpointError::Damaged);
+        }
+        match &mut stream.state {
+            State::Recurrence(state) => {
+                read_pieces(&mut input, &mut state.history, f32::from_le_bytes)?;
+                state.computed = computed;
             }
+            State::Buffers(state) => {
+                read_pieces(&mut input, &mut state.sums, f64::from_le_bytes)?;
+            }
+            State::Taps(_) => {}
         }
         let Hashing { mut inner, hash } = input;
         let mut checksum = [0; 32];
@@ -101,9 +112,42 @@ impl NoiseStream {
             return Err(CheckpointError::Damaged);
         }
         stream.next_step = next_step;
-        stream.computed = computed;
-        Ok(stream)
+        match most_kept_rows(&stream.strategy) {
+            Some(rows) => stream.keeping(rows).map_err(|_| CheckpointError::Damaged),
+            None => Ok(stream),
+        }
     }
+}
+
+/// Writes numbers without a copy of all of them.
+fn write_pieces<T: Copy, const N: usize>(
+    out: &mut Hashing<impl Write>,
+    numbers: &[T],
+    to_bytes: impl Fn(T) -> [u8; N],
+) -> io::Result<()> {
+    let mut bytes = Vec::with_capacity(N * PIECE);
+    for piece in numbers.chunks(PIECE) {
+        bytes.clear();
+        bytes.extend(piece.iter().flat_map(|x| to_bytes(*x)));
+        out.write_all(&bytes)?;
+    }
+    Ok(())
+}
+
+fn read_pieces<T, const N: usize>(
+    input: &mut Hashing<impl Read>,
+    numbers: &mut [T],
+    from_bytes: impl Fn([u8; N]) -> T,
+) -> io::Result<()> {
+    let mut bytes = vec![0; N * PIECE];
+    for piece in numbers.chunks_mut(PIECE) {
+        let bytes = &mut bytes[..N * piece.len()];
+        input.read_exact(bytes)?;
+        for (x, bytes) in piece.iter_mut().zip(bytes.as_chunks::<N>().0) {
+            *x = from_bytes(*bytes);
+        }
+    }
+    Ok(())
 }
 
 /// Hashes what passes through.

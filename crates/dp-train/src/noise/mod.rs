@@ -1,32 +1,35 @@
 //! Noise: the rows of `C^-1 Z`, one per step.
 //!
-//! Banded forward substitution gives row `i` from `z_i` and the `p - 1` rows before it,
+//! Three recipes, one for each form of a strategy ([`mf_core::strategy`]):
 //!
 //! ```text
-//! y_i = (z_i - sum_{k=1}^{p-1} C_{i,i-k} y_{i-k}) / C_ii
+//! C has p diagonals       y_i = (z_i - sum_{k=1}^{p-1} C_{i,i-k} y_{i-k}) / C_ii       p - 1 rows of y
+//! C^-1 has p diagonals    y_i = sum_{k=0}^{p-1} g_k z_{i-k}                            p - 1 rows of z, or fewer
+//! m buffers               y_i = z_i - sum_j omega_j s_j,  s_j <- theta_j s_j + y_i     m sums in f64
 //! ```
 //!
-//! so `(p - 1) d` floats are all the memory there is, and for `C = I` there is none: DP-SGD is a
-//! strategy like any other. Rows are computed up to 16 steps ahead (they have their place in
-//! the history already), so that the history is read once per 16 steps instead of once per step.
+//! For `C = I` nothing is kept: DP-SGD is a strategy like any other. With few diagonals of `C`, rows are
+//! computed up to 16 steps ahead (they have their place in the history already), so that the history is
+//! read once per 16 steps instead of once per step. With few diagonals of `C^-1`, rows of `Z` can be drawn
+//! again instead of kept: [`keeping`](NoiseStream::keeping).
 //!
 //! # Guarantees
-//! * The same key gives the same bits for any number of threads and any split of the run by
-//!   checkpoints; the entries of `Z` are addressed by (step, coordinate). Only the `exp` and `ln`
-//!   of the platform, in the tails of the normals, stand between one machine and another.
+//! * The same key gives the same bits for any number of threads, any number of kept rows and any split of
+//!   the run by checkpoints; the entries of `Z` are addressed by (step, coordinate). Only the `exp` and
+//!   `ln` of the platform, in the tails of the normals, stand between one machine and another.
 //! * No row of `Z` is used twice, and none after step `n`: [`NoiseError::Exhausted`].
-//! * Coefficients, normals and sums are f64; only finished rows are rounded to f32. Each computed
-//!   row satisfies its equation up to that one rounding, so that `C Y = Z + E` with
-//!   `|E_it| <= 2^-24 sum_j |C_ij| |y_jt|`. For the square root with `n = 2000` the relative error
-//!   against the dense f64 product is below 1e-7 (tests/noise.rs).
+//! * Coefficients, normals and sums are f64; only finished rows are rounded to f32 (and, where rows of `Z` can
+//!   be kept, its entries). Each computed row satisfies its equation up to that rounding, so that
+//!   `C Y = Z + E` with `|E_it| <= 2^-24 sum_j |C_ij| |y_jt|` (or `Z` rounded once, and
+//!   `|Y - C^-1 Z| <= 2^-24 |Y|`). For the square root with `n = 2000` the relative error against the
+//!   dense f64 product is below 1e-7 (tests/noise.rs).
 //!
 //! `E` depends on `Z` alone, not on the data, and is as small as the rounding of the Gaussian
 //! itself, about which nothing is claimed.
 
 use std::fmt;
 
-use mf_core::Strategy;
-use rayon::prelude::*;
+use mf_core::{Noising, Strategy};
 
 use crate::seeds::{KeyOrigin, NoiseKey};
 
@@ -34,38 +37,81 @@ pub mod normal;
 
 mod solve;
 
+mod recurrence;
+
+mod taps;
+
+mod buffers;
+
 pub mod checkpoint;
 
-use normal::TILE;
-use solve::{AHEAD, Block, PANEL};
+use buffers::Buffers;
+use recurrence::Recurrence;
+use taps::Taps;
 
 /// The rows of `C^-1 Z` for `d` coordinates, in order.
-///
-/// `history` is a ring of `p - 1` rows, row `i` in slot `i mod (p - 1)`. It is cut into tiles of
-/// 1024 coordinates and these into panels of 16; a panel holds its `p - 1` rows one after the
-/// other.
 #[derive(PartialEq)]
 pub struct NoiseStream {
     strategy: Strategy,
     dim: usize,
     key: NoiseKey,
     next_step: usize,
-    /// Rows that are in the history already, the ones ahead of `next_step` included.
-    computed: usize,
-    history: Vec<f32>,
+    state: State,
+}
+
+/// What is kept from step to step.
+#[derive(PartialEq)]
+enum State {
+    Recurrence(Recurrence),
+    Taps(Taps),
+    Buffers(Buffers),
+}
+
+/// Where a row of `Z` comes from.
+#[derive(Clone, Copy)]
+struct Address<'a> {
+    key: &'a [u8; 32],
+    step: usize,
+}
+
+/// The elements of `rows` rows, if they can be addressed.
+fn checked_len(rows: usize, dim: usize, bytes: usize) -> Result<usize, NoiseError> {
+    let len = rows.checked_mul(dim).filter(|len| *len <= isize::MAX as usize / bytes);
+    len.ok_or(NoiseError::TooLarge { rows, dim })
 }
 
 impl NoiseStream {
-    /// The stream before its first row. Memory: [`history_bytes`].
+    /// The stream before its first row, with all rows kept. Memory: [`history_bytes`].
     ///
     /// # Errors
     /// [`NoiseError::TooLarge`] if the history does not fit into the address space.
     pub fn new(strategy: Strategy, dim: usize, key: NoiseKey) -> Result<Self, NoiseError> {
-        let window = strategy.bands() - 1;
-        let floats = window.checked_mul(dim).filter(|floats| *floats <= isize::MAX as usize / 4);
-        let floats = floats.ok_or(NoiseError::TooLarge { rows: window, dim })?;
-        // Zeroed pages come from the operating system only when they are touched.
-        Ok(Self { strategy, dim, key, next_step: 0, computed: 0, history: vec![0.0; floats] })
+        let state = match strategy.noising() {
+            Noising::Recurrence => State::Recurrence(Recurrence::new(&strategy, dim)?),
+            Noising::Taps(taps) => State::Taps(Taps::new(taps.len() - 1, dim)?),
+            Noising::Buffers(buffers) => State::Buffers(Buffers::new(buffers.len(), dim)?),
+        };
+        Ok(Self { strategy, dim, key, next_step: 0, state })
+    }
+
+    /// The same stream with only `rows` rows of `Z` kept; the others are drawn again when they are needed.
+    /// The bits are the same for any number of rows.
+    ///
+    /// # Errors
+    /// [`NoiseError::KeptRows`] if the strategy needs none of `Z` or fewer: `rows` may be up to
+    /// [`most_kept_rows`].
+    pub fn keeping(mut self, rows: usize) -> Result<Self, NoiseError> {
+        match most_kept_rows(&self.strategy) {
+            Some(most) if rows <= most => {
+                self.state = State::Taps(Taps::drawn(rows, self.address(), self.dim)?);
+                Ok(self)
+            }
+            most => Err(NoiseError::KeptRows { rows, most }),
+        }
+    }
+
+    fn address(&self) -> Address<'_> {
+        Address { key: self.key.bytes(), step: self.next_step }
     }
 
     /// `C`.
@@ -88,8 +134,8 @@ impl NoiseStream {
         self.key.origin()
     }
 
-    /// Adds `scale` times the next row to `target` and moves on. O(p d) on average; every sixteenth
-    /// call does the work of sixteen.
+    /// Adds `scale` times the next row to `target` and moves on. O(p d) on average; with few diagonals of
+    /// `C`, every sixteenth call does the work of sixteen.
     ///
     /// # Errors
     /// [`NoiseError::Exhausted`] after `n` rows, [`NoiseError::Dimension`] unless `target` has `d`
@@ -101,77 +147,19 @@ impl NoiseStream {
         if target.len() != self.dim {
             return Err(NoiseError::Dimension { expected: self.dim, found: target.len() });
         }
-        let window = self.strategy.bands() - 1;
-        if window == 0 {
-            self.add_independent(scale, target);
-        } else {
-            if self.computed == self.next_step {
-                self.advance();
+        let at = Address { key: self.key.bytes(), step: self.next_step };
+        match (&mut self.state, self.strategy.noising()) {
+            (State::Taps(state), Noising::Taps(taps)) => state.add(taps, at, scale, target),
+            (State::Buffers(state), Noising::Buffers(buffers)) => {
+                state.add(buffers, at, scale, target);
             }
-            let slot = self.next_step % window;
-            let add = |(target, history): (&mut [f32], &[f32])| {
-                let width = target.len();
-                for (index, target) in target.chunks_mut(PANEL).enumerate() {
-                    let rows = PANEL.min(width - index * PANEL);
-                    let at = index * PANEL * window + slot * rows;
-                    add_scaled(scale, &history[at..at + rows], target);
-                }
-            };
-            if self.dim <= TILE {
-                add((target, &self.history));
-            } else {
-                let tiles = self.history.par_chunks(TILE * window);
-                target.par_chunks_mut(TILE).zip(tiles).for_each(add);
+            (State::Recurrence(state), _) => state.add(&self.strategy, at, scale, target),
+            (State::Taps(_) | State::Buffers(_), _) => {
+                unreachable!("the state was made for the strategy")
             }
         }
         self.next_step += 1;
         Ok(())
-    }
-
-    /// One diagonal: the row is `z_i / C_ii`, and nothing is kept.
-    fn add_independent(&mut self, scale: f64, target: &mut [f32]) {
-        let (step, key) = (self.next_step, self.key.bytes());
-        let diagonal = self.strategy.row(step)[0];
-        let add = |(tile, target): (usize, &mut [f32])| {
-            let mut normals = [0.0; TILE];
-            let normals = &mut normals[..target.len()];
-            normal::fill(key, step, tile * TILE, normals);
-            for (target, z) in target.iter_mut().zip(normals) {
-                let y = (*z / diagonal) as f32;
-                *target = (f64::from(*target) + scale * f64::from(y)) as f32;
-            }
-        };
-        if target.len() <= TILE {
-            add((0, target));
-        } else {
-            target.par_chunks_mut(TILE).enumerate().for_each(add);
-        }
-        self.computed = step + 1;
-    }
-
-    /// Computes the next rows, as many as have room in the history.
-    fn advance(&mut self) {
-        let window = self.strategy.bands() - 1;
-        let rows = AHEAD.min(window).min(self.strategy.steps() - self.computed);
-        let block = Block::new(&self.strategy, self.computed, rows);
-        let (start, key) = (self.computed, self.key.bytes());
-        let solve = |normals: &mut Vec<f64>, (tile, history): (usize, &mut [f32])| {
-            let width = history.len() / window;
-            normals.resize(rows * width, 0.0);
-            for (r, row) in normals.chunks_exact_mut(width).enumerate() {
-                normal::fill(key, start + r, tile * TILE, row);
-            }
-            block.advance(history, normals, width);
-        };
-        if self.dim <= TILE {
-            if self.dim > 0 {
-                solve(&mut Vec::new(), (0, &mut self.history));
-            }
-        } else {
-            let tiles = self.history.par_chunks_mut(TILE * window).enumerate();
-            tiles.for_each_init(Vec::new, solve);
-        }
-        self.computed += rows;
     }
 }
 
@@ -180,7 +168,7 @@ impl fmt::Debug for NoiseStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NoiseStream")
             .field("steps", &self.strategy.steps())
-            .field("bands", &self.strategy.bands())
+            .field("rows", &self.strategy.noise_rows())
             .field("dim", &self.dim)
             .field("key", &self.key)
             .field("next_step", &self.next_step)
@@ -194,10 +182,20 @@ fn add_scaled(scale: f64, row: &[f32], target: &mut [f32]) {
     }
 }
 
-/// Bytes of history that a strategy with `bands` diagonals needs for `dim` coordinates:
-/// `4 (p - 1) d`.
-pub fn history_bytes(bands: usize, dim: usize) -> u64 {
-    (4 * (bands as u64).saturating_sub(1)).saturating_mul(dim as u64)
+/// The most rows of `Z` that a strategy can use: `p - 1` if `C^-1` has `p` diagonals, and none if the noise
+/// is not made from rows of `Z`.
+pub fn most_kept_rows(strategy: &Strategy) -> Option<usize> {
+    match strategy.noising() {
+        Noising::Taps(taps) => Some(taps.len() - 1),
+        Noising::Recurrence | Noising::Buffers(_) => None,
+    }
+}
+
+/// Bytes that the noise of a strategy keeps from step to step for `dim` coordinates, four for each
+/// coordinate and [row](Strategy::noise_rows), or for each of `kept_rows` if not all are kept.
+pub fn history_bytes(strategy: &Strategy, kept_rows: Option<usize>, dim: usize) -> u64 {
+    let rows = kept_rows.unwrap_or(strategy.noise_rows());
+    (4 * rows as u64).saturating_mul(dim as u64)
 }
 
 /// Why there is no further noise.
@@ -214,6 +212,13 @@ pub enum NoiseError {
         expected: usize,
         /// Entries that were found.
         found: usize,
+    },
+    /// Rows of `Z` cannot be kept, or not so many.
+    KeptRows {
+        /// Rows to keep.
+        rows: usize,
+        /// The most rows of `Z` that the strategy uses, if it uses any.
+        most: Option<usize>,
     },
     /// The history cannot be addressed.
     TooLarge {
@@ -234,6 +239,14 @@ impl fmt::Display for NoiseError {
             NoiseError::Dimension { expected, found } => {
                 write!(f, "the noise has {expected} coordinates, but the vector has {found}")
             }
+            NoiseError::KeptRows { rows, most: Some(most) } => {
+                write!(f, "at most {most} rows of noise can be kept, not {rows}")
+            }
+            NoiseError::KeptRows { .. } => write!(
+                f,
+                "the rows of noise that this strategy keeps cannot be drawn again: keep_rows is for \
+                 methods whose inverse is banded (bisr, lambda-cgd, inverse-toeplitz)"
+            ),
             NoiseError::TooLarge { rows, dim } => {
                 write!(f, "{rows} rows of {dim} coordinates are more than memory can address")
             }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::calibration::CalibrationError;
+use crate::noise::NoiseError;
 
 /// Why a request has no plan.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +33,8 @@ pub enum PlanError {
     },
     /// The batch size or the number of parameters is 0.
     Empty,
+    /// The noise cannot keep this many rows.
+    Noise(NoiseError),
     /// A factorization was made by another method or for another workload.
     OtherFactorization,
     /// A plan from a file is not what its own request gives.
@@ -72,6 +75,7 @@ impl fmt::Display for PlanError {
             PlanError::Empty => {
                 write!(f, "the batch size and the number of parameters must be at least 1")
             }
+            PlanError::Noise(error) => error.fmt(f),
             PlanError::OtherFactorization => {
                 write!(f, "the factorization is not the one that the request describes")
             }

@@ -4,12 +4,12 @@ use std::fmt;
 
 use mf_core::loss::{self, Loss};
 use mf_core::sensitivity::{self, Sensitivity};
-use mf_core::{Factorization, Participation, Strategy};
+use mf_core::{Factorization, Noising, Participation, Strategy};
 use serde::{Deserialize, Serialize};
 
 use crate::calibration;
 use crate::fingerprint::Fingerprint;
-use crate::noise;
+use crate::noise::{self, NoiseError};
 
 mod error;
 
@@ -44,7 +44,7 @@ pub struct PlanRecord {
     pub iterate_noise_std: f64,
     /// Standard deviation of the noise on one coordinate of the final iterate, in the same units.
     pub final_iterate_noise_std: f64,
-    /// Memory for past rows of noise, `4 (p - 1) d`.
+    /// Memory for past rows of noise: four bytes per row and parameter.
     pub history_bytes: u64,
 }
 
@@ -71,7 +71,11 @@ impl DpPlan {
     /// [`PlanError`] says which number of the request has no plan.
     pub fn new(request: PlanRequest) -> Result<Self, PlanError> {
         request.check()?;
-        let factorization = Factorization::new(request.factorized_workload()?, request.method)?;
+        let factorization = Factorization::for_participation(
+            request.factorized_workload()?,
+            request.method,
+            &request.participation()?,
+        )?;
         Self::from_factorization(request, &factorization)
     }
 
@@ -91,7 +95,16 @@ impl DpPlan {
             return Err(PlanError::OtherFactorization);
         }
         let participation = request.participation()?;
+        if factorization.fitted_to().is_some_and(|fitted| fitted != participation) {
+            return Err(PlanError::OtherFactorization);
+        }
         let strategy = factorization.strategy().clone();
+        let most = noise::most_kept_rows(&strategy);
+        if let Some(rows) = request.keep_rows
+            && most.is_none_or(|most| rows > most)
+        {
+            return Err(PlanError::Noise(NoiseError::KeptRows { rows, most }));
+        }
         let noise_multiplier = calibration::multiplier(request.epsilon, request.delta)?;
         let sensitivity = sensitivity::of(&strategy, &participation)?;
         let decoder = loss::decoder_norms(&request.workload()?, &strategy)?;
@@ -108,7 +121,7 @@ impl DpPlan {
             iterate_noise_std: per_example
                 * (decoder.frobenius_squared / request.steps as f64).sqrt(),
             final_iterate_noise_std: per_example * decoder.last_row_squared.sqrt(),
-            history_bytes: noise::history_bytes(strategy.bands(), request.dim),
+            history_bytes: noise::history_bytes(&strategy, request.keep_rows, request.dim),
             request,
         };
         Ok(Self { record, strategy })
@@ -118,7 +131,8 @@ impl DpPlan {
     pub(crate) fn with_dim(&self, dim: usize) -> Self {
         let mut plan = self.clone();
         plan.record.request.dim = dim;
-        plan.record.history_bytes = noise::history_bytes(plan.record.bands, dim);
+        let keep_rows = plan.record.request.keep_rows;
+        plan.record.history_bytes = noise::history_bytes(&plan.strategy, keep_rows, dim);
         plan
     }
 
@@ -153,6 +167,23 @@ fn noise_std(request: &PlanRequest, multiplier: f64, sensitivity: &Sensitivity) 
     multiplier * sensitivity.value * request.clip_norm * request.neighbouring.factor()
 }
 
+impl PlanRecord {
+    /// Rows of single-precision floats that the noise keeps from step to step.
+    pub fn history_rows(&self) -> u64 {
+        self.history_bytes / (4 * self.request.dim as u64).max(1)
+    }
+}
+
+/// What is special about a strategy, in a few words.
+fn shape(strategy: &Strategy) -> String {
+    match strategy.noising() {
+        Noising::Recurrence => format!("{} of {} bands", strategy.bands(), strategy.steps()),
+        Noising::Taps([_, next]) => format!("inverse 1, {next:.6}"),
+        Noising::Taps(taps) => format!("{} bands of the inverse", taps.len()),
+        Noising::Buffers(buffers) => format!("{} buffers", buffers.len()),
+    }
+}
+
 impl From<DpPlan> for PlanRecord {
     fn from(plan: DpPlan) -> Self {
         plan.record
@@ -181,7 +212,7 @@ impl fmt::Display for DpPlan {
             ask.epsilon, ask.delta
         )?;
         writeln!(f, "steps              n = {n}, b = {b}, k = {k}")?;
-        writeln!(f, "strategy           {}, {} of {n} bands", ask.method, plan.bands)?;
+        writeln!(f, "strategy           {}, {}", ask.method, shape(&self.strategy))?;
         writeln!(
             f,
             "sensitivity        {:.6} ({kind}, {:?})",
@@ -200,7 +231,13 @@ impl fmt::Display for DpPlan {
             "noise on iterates  {:.6}, final {:.6}",
             plan.iterate_noise_std, plan.final_iterate_noise_std
         )?;
-        writeln!(f, "noise history      {} bytes for {} parameters", plan.history_bytes, ask.dim)?;
+        writeln!(
+            f,
+            "noise history      {} rows, {} bytes for {} parameters",
+            plan.history_rows(),
+            plan.history_bytes,
+            ask.dim
+        )?;
         write!(f, "strategy SHA-256   {}", plan.strategy_sha256)
     }
 }

@@ -51,6 +51,10 @@ pub struct PlanRequest {
     pub neighbouring: Neighbouring,
     /// `d`, the number of parameters.
     pub dim: usize,
+    /// Rows of `Z` that the noise keeps in memory where it could draw them again; all if left out.
+    /// Neither privacy nor the noise itself depends on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_rows: Option<usize>,
 }
 
 impl PlanRequest {

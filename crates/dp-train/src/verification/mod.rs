@@ -8,7 +8,7 @@ use std::fmt;
 
 use mf_core::{BandedLower, Strategy};
 
-use crate::certificate::{Certificate, FORMAT, GENERATOR};
+use crate::certificate::{Certificate, FORMAT, GENERATOR, RecordedToeplitz};
 use crate::fingerprint::Fingerprint;
 use crate::plan::DpPlan;
 use crate::seeds::KeyOrigin;
@@ -90,9 +90,14 @@ pub fn verify(certificate: &Certificate) -> Verdict {
     verdict.find(format == FORMAT, format!("format: {format}"));
     verdict.find(generator == GENERATOR, format!("generator: {generator}"));
     verdict.check_participation(certificate);
-    let strategy = match &certificate.strategy {
-        Some(rows) => verdict.check_recorded_strategy(certificate, rows),
-        None => verdict.check_derived_strategy(certificate),
+    let strategy = match (&certificate.strategy, &certificate.toeplitz) {
+        (Some(rows), None) => verdict.check_recorded_strategy(certificate, rows),
+        (None, Some(recorded)) => verdict.check_recorded_toeplitz(certificate, recorded),
+        (None, None) => verdict.check_derived_strategy(certificate),
+        (Some(_), Some(_)) => {
+            verdict.find(false, "strategy: the file has two".to_string());
+            None
+        }
     };
     if let Some(strategy) = strategy {
         verdict.check_noise(certificate, &strategy);
@@ -186,6 +191,40 @@ impl Verdict {
                 let hash = Fingerprint::of(&strategy);
                 self.find(hash == plan.strategy_sha256, format!("strategy: SHA-256 {hash}"));
                 Some(SlowStrategy::recorded(rows.to_vec()))
+            }
+            Err(error) => {
+                self.find(false, format!("strategy: {error}"));
+                None
+            }
+        }
+    }
+
+    /// The same for a Toeplitz strategy, whose column follows from few numbers.
+    fn check_recorded_toeplitz(
+        &mut self,
+        certificate: &Certificate,
+        recorded: &RecordedToeplitz,
+    ) -> Option<SlowStrategy> {
+        let plan = &certificate.plan;
+        let n = plan.participation.steps();
+        let feasible = n.saturating_mul(plan.bands) <= MOST_ENTRIES;
+        self.find(feasible, format!("strategy: {n} rows of {} entries", plan.bands));
+        if !feasible {
+            return None;
+        }
+        let made = match recorded.clone() {
+            RecordedToeplitz::Strategy { coefficients } => Strategy::toeplitz(n, coefficients),
+            RecordedToeplitz::Inverse { coefficients } => {
+                Strategy::inverse_toeplitz(n, coefficients)
+            }
+            RecordedToeplitz::Buffered { buffers } => Strategy::buffered(n, buffers),
+        };
+        match made {
+            Ok(strategy) => {
+                let hash = Fingerprint::of(&strategy);
+                let same = hash == plan.strategy_sha256 && strategy.bands() == plan.bands;
+                self.find(same, format!("strategy: SHA-256 {hash}"));
+                same.then(|| SlowStrategy::of_toeplitz(recorded, n))
             }
             Err(error) => {
                 self.find(false, format!("strategy: {error}"));

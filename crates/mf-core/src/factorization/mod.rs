@@ -16,6 +16,20 @@ use crate::workload::Workload;
 
 pub mod bsr;
 
+pub mod bisr;
+
+pub mod lambda_cgd;
+
+mod quasi_newton;
+
+pub mod toeplitz;
+
+pub mod inverse_toeplitz;
+
+pub mod blt;
+
+pub mod normalised_root;
+
 pub mod triangular_root;
 
 pub mod aof;
@@ -39,6 +53,41 @@ pub enum Method {
         /// `p`, the number of diagonals.
         bands: usize,
     },
+    /// `C^-1` is the first `bands` diagonals of `A^{-1/2}`: the banded inverse square root.
+    Bisr {
+        /// `p`, the number of diagonals of `C^-1`.
+        bands: usize,
+    },
+    /// `C^-1 = I - lambda * shift`.
+    #[serde(rename = "lambda-cgd")]
+    LambdaCgd {
+        /// In [0, 1]; if left out, the best one for the participation.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lambda: Option<f64>,
+    },
+    /// The banded Toeplitz `C` with the smallest expected error.
+    Toeplitz {
+        /// `p`, the number of diagonals.
+        bands: usize,
+    },
+    /// The `C` with the smallest expected error whose inverse is banded Toeplitz.
+    #[serde(rename = "inverse-toeplitz")]
+    InverseToeplitz {
+        /// `p`, the number of diagonals of `C^-1`.
+        bands: usize,
+    },
+    /// Buffered linear Toeplitz: the coefficients of `C` are a sum of few exponentials, fitted to the
+    /// participation.
+    Blt {
+        /// `m`, the number of exponentials.
+        buffers: usize,
+    },
+    /// The first `bands` diagonals of `A^{1/2}`, every column scaled to unit norm.
+    #[serde(rename = "normalised-sqrt")]
+    NormalisedSquareRoot {
+        /// `p`, the number of diagonals.
+        bands: usize,
+    },
     /// The approximately optimal factorization: of all `C` with unit columns and `bands` diagonals, the one
     /// with the smallest `||A C^-1||_F`.
     Aof {
@@ -49,15 +98,55 @@ pub enum Method {
     },
 }
 
-impl fmt::Display for Method {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Method {
+    /// The name by which configs and tables know the method.
+    pub fn name(&self) -> &'static str {
+        match self {
             Method::Identity => "identity",
             Method::Input => "input",
             Method::SquareRoot => "sqrt",
             Method::Bsr { .. } => "bsr",
+            Method::Bisr { .. } => "bisr",
+            Method::LambdaCgd { .. } => "lambda-cgd",
+            Method::Toeplitz { .. } => "toeplitz",
+            Method::InverseToeplitz { .. } => "inverse-toeplitz",
+            Method::Blt { .. } => "blt",
+            Method::NormalisedSquareRoot { .. } => "normalised-sqrt",
             Method::Aof { .. } => "aof",
-        })
+        }
+    }
+
+    /// The number that the method is given, bands or buffers, if it is given one.
+    pub fn size(&self) -> Option<usize> {
+        match *self {
+            Method::Bsr { bands }
+            | Method::Bisr { bands }
+            | Method::Toeplitz { bands }
+            | Method::InverseToeplitz { bands }
+            | Method::NormalisedSquareRoot { bands }
+            | Method::Aof { bands, .. } => Some(bands),
+            Method::Blt { buffers } => Some(buffers),
+            Method::Identity | Method::Input | Method::SquareRoot | Method::LambdaCgd { .. } => {
+                None
+            }
+        }
+    }
+
+    /// Whether the strategy is fitted to a participation pattern, besides the workload.
+    pub fn is_fitted(&self) -> bool {
+        matches!(
+            self,
+            Method::LambdaCgd { lambda: None }
+                | Method::Toeplitz { .. }
+                | Method::InverseToeplitz { .. }
+                | Method::Blt { .. }
+        )
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -67,17 +156,55 @@ pub struct Factorization {
     workload: Workload,
     method: Method,
     strategy: Strategy,
+    /// What a fitted strategy was fitted to.
+    participation: Option<Participation>,
     certificate: Option<Certificate>,
 }
 
 impl Factorization {
-    /// Factorizes `A`. The roots cost O(p) for SGD with a constant learning rate and O(n p^2) otherwise;
-    /// the optimum is found by iteration, see [`aof`](Self::aof).
+    /// Factorizes `A` by a method that does not ask who takes part when. The roots cost O(p) for SGD with
+    /// a constant learning rate and O(n p^2) otherwise; the optimum is found by iteration, see
+    /// [`aof`](Self::aof).
     ///
     /// # Errors
-    /// [`Error::Bands`] unless `1 <= p <= n`, and those of [`aof`](Self::aof).
+    /// [`Error::NoParticipation`] for a method that is [fitted](Method::is_fitted), and as
+    /// [`for_participation`](Self::for_participation).
     pub fn new(workload: Workload, method: Method) -> Result<Self> {
+        if method.is_fitted() {
+            return Err(Error::NoParticipation { method: method.name() });
+        }
+        let any = Participation::single(workload.steps())?;
+        Self::for_participation(workload, method, &any)
+    }
+
+    /// Factorizes `A`, by a method that may fit its strategy to the participation.
+    ///
+    /// The participation is only what the strategy is made good for. The sensitivity is computed from the
+    /// strategy, for any pattern.
+    ///
+    /// # Errors
+    /// [`Error::Bands`] unless `1 <= p <= n`; [`Error::Lambda`] or [`Error::Buffers`];
+    /// [`Error::SizeMismatch`] if the participation is for other steps; [`Error::ScheduledWorkload`] for a
+    /// method with Toeplitz strategies if the workload is not; those of [`aof`](Self::aof).
+    pub fn for_participation(
+        workload: Workload,
+        method: Method,
+        participation: &Participation,
+    ) -> Result<Self> {
         let n = workload.steps();
+        if participation.steps() != n {
+            return Err(Error::SizeMismatch {
+                what: "steps of the participation pattern",
+                expected: n,
+                found: participation.steps(),
+            });
+        }
+        let checked = |bands: usize| {
+            let fits = (1..=n).contains(&bands);
+            if fits { Ok(bands) } else { Err(Error::Bands { bands, steps: n }) }
+        };
+        let toeplitz =
+            || workload.as_toeplitz().ok_or(Error::ScheduledWorkload { method: method.name() });
         let strategy = match method {
             Method::Identity => Strategy::identity(n)?,
             Method::Input => match workload.as_toeplitz() {
@@ -86,13 +213,36 @@ impl Factorization {
             },
             Method::SquareRoot => square_root(&workload, n)?,
             Method::Bsr { bands } => square_root(&workload, bands)?,
+            Method::Bisr { bands } => {
+                Strategy::inverse_toeplitz(n, bisr::coefficients(toeplitz()?, checked(bands)?))?
+            }
+            Method::LambdaCgd { lambda } => {
+                let lambda = match lambda {
+                    Some(lambda) if (0.0..=1.0).contains(&lambda) => lambda,
+                    Some(lambda) => return Err(Error::Lambda { lambda }),
+                    None => lambda_cgd::best_lambda(&workload, participation)?,
+                };
+                lambda_cgd::strategy(n, lambda)?
+            }
+            Method::Toeplitz { bands } => {
+                toeplitz::optimise(toeplitz()?, participation, checked(bands)?)?
+            }
+            Method::InverseToeplitz { bands } => {
+                inverse_toeplitz::optimise(toeplitz()?, participation, checked(bands)?)?
+            }
+            Method::Blt { buffers } => blt::fit(toeplitz()?, participation, buffers)?,
+            Method::NormalisedSquareRoot { bands } => {
+                let root = square_root(&workload, bands)?.to_rows()?;
+                Strategy::banded(normalised_root::with_unit_columns(&root)?)?
+            }
             Method::Aof { bands, tolerance } => {
                 let options = aof::Options { relative_gap: tolerance, ..aof::Options::default() };
                 let mut go_on = |_| ControlFlow::Continue(());
                 return Self::aof(workload, bands, &options, &mut go_on);
             }
         };
-        Ok(Self { workload, method, strategy, certificate: None })
+        let participation = method.is_fitted().then_some(*participation);
+        Ok(Self { workload, method, strategy, participation, certificate: None })
     }
 
     /// The approximately optimal factorization with its certificate. Whether the gap that was asked for
@@ -129,7 +279,8 @@ impl Factorization {
     ) -> Result<Self> {
         let method = Method::Aof { bands: rows.bands(), tolerance };
         let strategy = Strategy::banded(rows)?;
-        Ok(Self { workload, method, strategy, certificate: Some(certificate) })
+        let certificate = Some(certificate);
+        Ok(Self { workload, method, strategy, participation: None, certificate })
     }
 
     /// `A`.
@@ -145,6 +296,11 @@ impl Factorization {
     /// `C`.
     pub fn strategy(&self) -> &Strategy {
         &self.strategy
+    }
+
+    /// The participation that a fitted strategy was fitted to.
+    pub fn fitted_to(&self) -> Option<Participation> {
+        self.participation
     }
 
     /// How close to the optimum the factorization is, if it was found by iteration.
