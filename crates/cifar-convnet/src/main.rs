@@ -30,6 +30,8 @@ mod reproduce;
 
 mod report;
 
+mod results;
+
 mod progress;
 
 mod table;
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Command::Train(arguments) => train::run(&arguments),
         Command::Sweep(arguments) => sweep::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Results(command) => results::run(&command),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Compare(arguments) => plan::compare(&arguments),
         Command::Verify(arguments) => audit::verify(&arguments),
