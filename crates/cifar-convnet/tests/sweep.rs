@@ -168,7 +168,10 @@ fn a_sweep_killed_ten_times_beside_another_ends_as_if_nothing_had_happened() {
             }
         }
     }
-    assert!(trained > 0, "the list of processes was never seen to hold a run");
+    assert!(
+        trained > 0 || cfg!(not(target_os = "linux")),
+        "the list of processes was never seen to hold a run"
+    );
     while processes.running.len() < 2 {
         processes.start();
     }
