@@ -90,11 +90,11 @@ impl Processes {
             let line = fs::read(entry.unwrap().path().join("cmdline")).unwrap_or_default();
             let words: Vec<String> =
                 String::from_utf8_lossy(&line).split('\0').map(str::to_owned).collect();
-            let in_out =
+            let mut in_out =
                 words.iter().filter_map(|word| Path::new(word).strip_prefix(&self.out).ok());
             if words.get(1).is_some_and(|word| word == "train") {
                 // The last is the run folder; the one before it may be the config.
-                let cell = in_out.last().map(|path| path.display().to_string());
+                let cell = in_out.next_back().map(|path| path.display().to_string());
                 cell.into_iter().for_each(|cell| *found.entry(cell).or_default() += 1);
             }
         }

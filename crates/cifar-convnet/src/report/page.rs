@@ -104,8 +104,8 @@ fn accuracy(findings: &Findings<'_>) -> anyhow::Result<String> {
         let right = compared - wrong.len();
         let _ = writeln!(
             text,
-            "<p>The order of the methods is the paper's (bsr and aof above identity, identity above input) in \
-             {right} of {compared} comparisons.</p>"
+            "<p>Where the paper has bsr or aof above identity, or identity above input, so have our means in {right} \
+             of {compared} comparisons.</p>"
         );
         if !wrong.is_empty() {
             let items: String =
@@ -151,8 +151,7 @@ fn accuracy_table(cells: &[Compared<'_>], regime: Regime, epsilon: f64) -> Strin
                 (None, _) => "\u{2013}".to_owned(),
             };
             let (mean, std) = (cell.row.mean, cell.row.std);
-            let _ =
-                write!(text, "<td>{ours}<small>{mean:.1}\u{a0}\u{b1}\u{a0}{std:.1}</small></td>");
+            let _ = write!(text, "<td>{ours}<small>{mean:.1}\u{b1}{std:.1}</small></td>");
         }
         text += "</tr>\n";
     }
@@ -161,7 +160,7 @@ fn accuracy_table(cells: &[Compared<'_>], regime: Regime, epsilon: f64) -> Strin
 
 /// `46.1 ± 0.5` with the number of seeds raised, narrow enough for a phone.
 fn short(group: &comparison::Group<'_>) -> String {
-    let std = group.std.map_or(String::new(), |std| format!("\u{a0}\u{b1}\u{a0}{std:.1}"));
+    let std = group.std.map_or(String::new(), |std| format!("\u{b1}{std:.1}"));
     format!("{:.1}{std}<sup>{}</sup>", group.mean, group.runs.len())
 }
 
@@ -176,9 +175,9 @@ fn measures(
     let pair = |parts: &[(Panel, Table)]| -> anyhow::Result<String> {
         let mut text = String::from("<div class=\"pair\">\n");
         for (panel, table) in parts {
-            let _ = write!(
+            let _ = writeln!(
                 text,
-                "<div>{}<details><summary>Table</summary>{}</details></div>\n",
+                "<div>{}<details><summary>Table</summary>{}</details></div>",
                 figure::inline(panel)?,
                 scroll(table)
             );

@@ -120,8 +120,8 @@ fn plan(
         exists.sort_unstable();
         // A run and its copy among the results are one.
         exists.dedup();
-        let mut rank = exists.len();
-        for &seed in arguments.seeds.iter().filter(|seed| !exists.contains(seed)) {
+        let seeds = arguments.seeds.iter().filter(|seed| !exists.contains(seed));
+        for (rank, &seed) in (exists.len()..).zip(seeds) {
             let base = base(row, &parameters, arguments).ok_or_else(|| {
                 anyhow::anyhow!("{}: the config could not be made", arguments.tuned.display())
             })?;
@@ -141,7 +141,6 @@ fn plan(
             if !missing.iter().any(same) {
                 missing.push(Missing { cell, row: row.clone(), rank });
             }
-            rank += 1;
         }
     }
     Ok(missing)

@@ -51,7 +51,11 @@ impl<'a> Search<'a> {
             match groups.iter_mut().find(|group| group.by == by) {
                 Some(group) => group.candidates.push(setting.clone()),
                 None => {
-                    groups.push(Group { by, candidates: vec![setting.clone()], rounds: Vec::new() })
+                    groups.push(Group {
+                        by,
+                        candidates: vec![setting.clone()],
+                        rounds: Vec::new(),
+                    });
                 }
             }
         }
