@@ -34,6 +34,9 @@ pub(crate) enum Command {
     Sweep(Sweep),
     /// Set everything that was recorded beside the paper: a web page, tables and figures
     Report(Report),
+    /// Look after recorded results
+    #[command(subcommand)]
+    Results(crate::results::Results),
     /// Show what a config promises, before any data is read
     Plan(Plan),
     /// Compare all factorizations for the same privacy
@@ -461,8 +464,8 @@ pub(crate) struct Accuracy {
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub(crate) results: PathBuf,
 
-    /// Folder of the new run folders
-    #[arg(long, value_name = "DIR", default_value = "results/accuracy")]
+    /// Folder of the new run folders; `bandroot results import` copies what is to be kept from there
+    #[arg(long, value_name = "DIR", default_value = "runs/accuracy")]
     pub(crate) out: PathBuf,
 }
 

@@ -38,6 +38,8 @@ mod reproduce;
 
 mod report;
 
+mod results;
+
 mod progress;
 
 mod table;
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         Command::Eval(arguments) => eval::run(&arguments),
         Command::Sweep(arguments) => sweep::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Results(command) => results::run(&command),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Compare(arguments) => plan::compare(&arguments),
         Command::Verify(arguments) => audit::verify(&arguments),

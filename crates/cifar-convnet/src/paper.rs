@@ -155,7 +155,8 @@ mod tests {
             assert!(row.regime == Regime::Repeated || row.participations == 1);
         }
         // The captions' example: epsilon 4, 10 epochs.
-        let best = rows.iter().find(|row| row.epsilon == 4.0 && row.steps == 1000 && row.method == "bsr");
+        let best =
+            rows.iter().find(|row| row.epsilon == 4.0 && row.steps == 1000 && row.method == "bsr");
         assert!(best.is_some());
     }
 }

@@ -33,8 +33,8 @@ pub(crate) fn training_bar(steps: u64, taken: u64) -> ProgressBar {
 /// A bar for many runs, which says itself how long they will take.
 pub(crate) fn sweep_bar(len: u64, title: &str) -> ProgressBar {
     let template = format!("{{elapsed:>4}} {title} {{wide_bar}} {{msg}}");
-    let style = ProgressStyle::with_template(&template)
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    let style =
+        ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(len).with_style(style)
 }
 

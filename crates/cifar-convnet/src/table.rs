@@ -141,7 +141,10 @@ mod tests {
         assert_eq!(table.to_text(), " n  error\n10    1,5\n");
         assert_eq!(table.to_markdown(), "|  n | error |\n| -: | ----: |\n| 10 |   1,5 |\n");
         assert_eq!(table.to_csv().unwrap(), "n,error\n10,\"1,5\"\n");
-        assert_eq!(table.to_latex(), "\\begin{tabular}{rr}\nn & error \\\\\n\\hline\n10 & 1,5 \\\\\n\\end{tabular}\n");
+        assert_eq!(
+            table.to_latex(),
+            "\\begin{tabular}{rr}\nn & error \\\\\n\\hline\n10 & 1,5 \\\\\n\\end{tabular}\n"
+        );
         table.push(vec!["<5 %".into(), "a_b".into()]);
         assert!(table.to_html().contains("<tr><th>&lt;5 %</th><td>a_b</td></tr>"));
         assert!(table.to_latex().contains("$<$5 \\% & a\\_b"));

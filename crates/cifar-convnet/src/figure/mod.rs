@@ -12,8 +12,8 @@ use plotters::style::{FontStyle, register_font};
 
 use crate::output;
 
-pub(crate) use scale::Scale;
 use scale::Axis;
+pub(crate) use scale::Scale;
 
 // Colours that stay apart for colour-blind readers (Okabe and Ito).
 pub(crate) const BLUE: RGBColor = RGBColor(0, 114, 178);
@@ -141,7 +141,10 @@ pub(crate) fn inline(panel: &Panel) -> anyhow::Result<String> {
         .replace("\"#000000\"", "\"currentColor\"")
         .replace("\"#E1E1E1\"", "\"var(--grid)\"");
     let legend: String = panel.curves.iter().map(Curve::legend_html).collect();
-    Ok(format!("<figure>\n{}\n<figcaption class=\"legend\">\n{legend}</figcaption></figure>\n", svg.trim()))
+    Ok(format!(
+        "<figure>\n{}\n<figcaption class=\"legend\">\n{legend}</figcaption></figure>\n",
+        svg.trim()
+    ))
 }
 
 /// Writes `NAME.svg` and `NAME.png` into a folder, two panels side by side.
@@ -276,7 +279,9 @@ mod tests {
         let y_scale = Scale::Linear;
         let panel = Panel { title: "a < b".into(), x_label: "n", y_label: "%", y_scale, curves };
         let html = inline(&panel).unwrap();
-        assert!(html.contains("viewBox") && html.contains("currentColor") && html.contains("a &lt; b"));
+        assert!(
+            html.contains("viewBox") && html.contains("currentColor") && html.contains("a &lt; b")
+        );
         assert!(!html.contains("#000000") && !html.contains("width=\"500\""));
         let empty = Panel { curves: Vec::new(), ..panel };
         inline(&empty).unwrap();

@@ -88,7 +88,8 @@ pub(crate) fn expected_errors(lines: &[ErrorLine]) -> Vec<(Panel, Table)> {
             curves.push(Curve::line(name, color, points(method, &|line| line.expected_error)));
         }
         let mut table = Table::new(&[
-            "n", "bsr", "paper", "sqrt", "paper", "aof", "paper", "identity", "paper", "input", "paper",
+            "n", "bsr", "paper", "sqrt", "paper", "aof", "paper", "identity", "paper", "input",
+            "paper",
         ]);
         let mut steps: Vec<usize> = lines.iter().map(|line| line.n).collect();
         steps.dedup();
@@ -136,7 +137,14 @@ pub(crate) fn runtimes(lines: &[RuntimeLine]) -> anyhow::Result<Vec<(Panel, Tabl
             Curve::pale("CVX to 1e-4 (paper)", figure::RED, theirs(&|row| &row.cvx_1e4)),
         ];
         let mut table = Table::new(&[
-            "n", "bsr", "aof", "gap", "paper bsr", "paper gd", "paper l-bfgs", "paper cvx 1e-4",
+            "n",
+            "bsr",
+            "aof",
+            "gap",
+            "paper bsr",
+            "paper gd",
+            "paper l-bfgs",
+            "paper cvx 1e-4",
         ]);
         for line in &lines {
             let row = rows.iter().find(|row| row.steps == line.steps);

@@ -71,7 +71,8 @@ pub(crate) fn run(arguments: &Report) -> anyhow::Result<()> {
     if arguments.json {
         return output::print(&output::json(&counts)?);
     }
-    let Counts { cells, recorded, reached, below, order_wrong, runs, searches, failed, .. } = &counts;
+    let Counts { cells, recorded, reached, below, order_wrong, runs, searches, failed, .. } =
+        &counts;
     let mut text = format!(
         "{recorded} of {cells} accuracy cells recorded, {reached} of these reach the paper; {runs} final \
          runs, {searches} tuning runs, {failed} failed\n"
@@ -191,8 +192,7 @@ impl<'a> Findings<'a> {
 
     /// What of the paper's tables has no run, and what has fewer than five seeds.
     fn missing_table(&self) -> Table {
-        let mut table =
-            Table::new(&["table", "method", "without a run", "fewer than five seeds"]);
+        let mut table = Table::new(&["table", "method", "without a run", "fewer than five seeds"]);
         for regime in [Regime::Repeated, Regime::Single] {
             for epsilon in EPSILONS {
                 for method in METHODS {
@@ -248,15 +248,37 @@ impl<'a> Findings<'a> {
             runs: self.runs.len(),
             searches: self.searches.len(),
             failed: self.failed.len(),
-            unreadable: self.unreadable.iter().map(|(path, _)| path.display().to_string()).collect(),
+            unreadable: self
+                .unreadable
+                .iter()
+                .map(|(path, _)| path.display().to_string())
+                .collect(),
         }
     }
 }
 
 /// The columns of a table of runs.
 const COLUMNS: [&str; 20] = [
-    "run", "data", "epsilon", "method", "n", "k", "batch", "clip norm", "rate", "momentum", "decay", "seed",
-    "accuracy", "seconds", "private", "trials", "commit", "machine", "threads", "unlike the paper",
+    "run",
+    "data",
+    "epsilon",
+    "method",
+    "n",
+    "k",
+    "batch",
+    "clip norm",
+    "rate",
+    "momentum",
+    "decay",
+    "seed",
+    "accuracy",
+    "seconds",
+    "private",
+    "trials",
+    "commit",
+    "machine",
+    "threads",
+    "unlike the paper",
 ];
 
 fn line(run: &Record) -> Vec<String> {

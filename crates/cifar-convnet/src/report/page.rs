@@ -29,8 +29,10 @@ pub(crate) fn html(findings: &Findings<'_>) -> anyhow::Result<String> {
                 "{agree} of {cells} cells are at or below the number that the paper prints; the columns \
                  beside ours are the paper's."
             ),
-            None => "Not recorded: <code>bandroot reproduce errors --out results/expected-error</code>"
-                .to_owned(),
+            None => {
+                "Not recorded: <code>bandroot reproduce errors --out results/expected-error</code>"
+                    .to_owned()
+            }
         },
         &findings.errors,
     )?;
@@ -102,8 +104,8 @@ fn accuracy(findings: &Findings<'_>) -> anyhow::Result<String> {
         let right = compared - wrong.len();
         let _ = writeln!(
             text,
-            "<p>The order of the methods is the paper's (bsr and aof above identity, identity above input) in \
-             {right} of {compared} comparisons.</p>"
+            "<p>Where the paper has bsr or aof above identity, or identity above input, so have our means in {right} \
+             of {compared} comparisons.</p>"
         );
         if !wrong.is_empty() {
             let items: String =
@@ -135,7 +137,8 @@ fn accuracy_table(cells: &[Compared<'_>], regime: Regime, epsilon: f64) -> Strin
     let part = cells.iter().filter(|c| c.row.regime == regime && c.row.epsilon == epsilon);
     let part: Vec<&Compared<'_>> = part.collect();
     for row in part.chunk_by(|a, b| a.row.steps == b.row.steps) {
-        let place = if regime == Regime::Single { row[0].row.steps } else { row[0].row.participations };
+        let place =
+            if regime == Regime::Single { row[0].row.steps } else { row[0].row.participations };
         let _ = write!(text, "<tr><th>{place}</th>");
         for method in METHODS {
             let Some(cell) = row.iter().find(|cell| cell.row.method == method) else {
@@ -148,7 +151,7 @@ fn accuracy_table(cells: &[Compared<'_>], regime: Regime, epsilon: f64) -> Strin
                 (None, _) => "\u{2013}".to_owned(),
             };
             let (mean, std) = (cell.row.mean, cell.row.std);
-            let _ = write!(text, "<td>{ours}<small>{mean:.1}\u{a0}\u{b1}\u{a0}{std:.1}</small></td>");
+            let _ = write!(text, "<td>{ours}<small>{mean:.1}\u{b1}{std:.1}</small></td>");
         }
         text += "</tr>\n";
     }
@@ -157,7 +160,7 @@ fn accuracy_table(cells: &[Compared<'_>], regime: Regime, epsilon: f64) -> Strin
 
 /// `46.1 ± 0.5` with the number of seeds raised, narrow enough for a phone.
 fn short(group: &comparison::Group<'_>) -> String {
-    let std = group.std.map_or(String::new(), |std| format!("\u{a0}\u{b1}\u{a0}{std:.1}"));
+    let std = group.std.map_or(String::new(), |std| format!("\u{b1}{std:.1}"));
     format!("{:.1}{std}<sup>{}</sup>", group.mean, group.runs.len())
 }
 
@@ -172,9 +175,9 @@ fn measures(
     let pair = |parts: &[(Panel, Table)]| -> anyhow::Result<String> {
         let mut text = String::from("<div class=\"pair\">\n");
         for (panel, table) in parts {
-            let _ = write!(
+            let _ = writeln!(
                 text,
-                "<div>{}<details><summary>Table</summary>{}</details></div>\n",
+                "<div>{}<details><summary>Table</summary>{}</details></div>",
                 figure::inline(panel)?,
                 scroll(table)
             );
@@ -225,7 +228,8 @@ fn lists(findings: &Findings<'_>) -> String {
         lines.iter().map(line).collect()
     };
     if !findings.failed.is_empty() {
-        let _ = write!(text, "<h3>Runs that failed</h3>\n<ul>\n{}</ul>\n", folders(findings.failed));
+        let _ =
+            write!(text, "<h3>Runs that failed</h3>\n<ul>\n{}</ul>\n", folders(findings.failed));
     }
     if !findings.unreadable.is_empty() {
         let _ = write!(

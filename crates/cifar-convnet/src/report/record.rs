@@ -154,7 +154,9 @@ impl Record {
             (of(&summary, "summary.json", "steps")? as usize, count("training.epochs")?);
         let plan = read_json(&folder.join("plan.json")).unwrap_or_default();
         let participation = |key: &str| plan["participation"][key].as_u64().map(|n| n as usize);
-        let certificate = read_json(&folder.join("privacy.json")).unwrap_or_default();
+        let certificate = read_json(&folder.join("privacy.json"))
+            .or_else(|_| read_json(&folder.join("privacy-abridged.json")))
+            .unwrap_or_default();
         let environment = read_json(&folder.join("environment.json")).unwrap_or_default();
         let environment = environment.as_object().into_iter().flatten();
         let plain = |value: &Value| value.as_str().map_or(value.to_string(), str::to_owned);

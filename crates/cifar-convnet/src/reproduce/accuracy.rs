@@ -38,7 +38,8 @@ pub(crate) fn run(arguments: &Accuracy) -> anyhow::Result<()> {
     }
     let all = paper::accuracy()?;
     let tuned = Tuned::read(&arguments.tuned, &all)?;
-    let rows: Vec<AccuracyRow> = all.into_iter().filter(|row| is_selected(row, arguments)).collect();
+    let rows: Vec<AccuracyRow> =
+        all.into_iter().filter(|row| is_selected(row, arguments)).collect();
     ensure!(
         !rows.is_empty(),
         BadArgument(
@@ -47,10 +48,12 @@ pub(crate) fn run(arguments: &Accuracy) -> anyhow::Result<()> {
                 .into()
         )
     );
-    let recorded = match arguments.results.is_dir() {
-        true => Records::read(&arguments.results, Path::new(""))?.runs,
-        false => Vec::new(),
-    };
+    let mut recorded = Vec::new();
+    for folder in [&arguments.results, &arguments.out] {
+        if folder.is_dir() {
+            recorded.extend(Records::read(folder, Path::new(""))?.runs);
+        }
+    }
     let mut missing = plan(&rows, &tuned, &recorded, arguments)?;
     let wanted = rows.len() * arguments.seeds.len();
     if missing.is_empty() {
@@ -75,7 +78,11 @@ pub(crate) fn run(arguments: &Accuracy) -> anyhow::Result<()> {
     }
     let tally = runner.run("accuracy", &cells, Some(&costs))?;
     let Tally { done, failed, left, .. } = tally;
-    output::print(&format!("{done} done, {failed} failed, {left} left; now: bandroot report"))?;
+    output::print(&format!(
+        "{done} done, {failed} failed, {left} left; to see them beside the paper: bandroot results import {} --into \
+         results/accuracy, then bandroot report",
+        arguments.out.display()
+    ))?;
     sweep::finish(&tally, &arguments.out, &runner)
 }
 
@@ -104,19 +111,24 @@ fn plan(
     let mut missing: Vec<Missing> = Vec::new();
     for row in rows {
         let parameters = tuned.of(row);
-        let exists: Vec<u64> = recorded
+        let mut exists: Vec<u64> = recorded
             .iter()
             .filter(|run| comparison::is_of_the_paper(run) && comparison::is_of(run, row))
             .filter(|run| has(run, &parameters))
             .map(|run| run.seed)
             .collect();
-        let mut rank = exists.len();
-        for &seed in arguments.seeds.iter().filter(|seed| !exists.contains(seed)) {
+        exists.sort_unstable();
+        // A run and its copy among the results are one.
+        exists.dedup();
+        let seeds = arguments.seeds.iter().filter(|seed| !exists.contains(seed));
+        for (rank, &seed) in (exists.len()..).zip(seeds) {
             let base = base(row, &parameters, arguments).ok_or_else(|| {
                 anyhow::anyhow!("{}: the config could not be made", arguments.tuned.display())
             })?;
             let prefix = match row.regime {
-                Regime::Single => format!("single-epsilon{}-{}-n{}", row.epsilon, row.method, row.steps),
+                Regime::Single => {
+                    format!("single-epsilon{}-{}-n{}", row.epsilon, row.method, row.steps)
+                }
                 Regime::Repeated => {
                     let AccuracyRow { epsilon, method, participations, .. } = row;
                     format!("repeated-epsilon{epsilon}-{method}-epochs{participations}")
@@ -129,7 +141,6 @@ fn plan(
             if !missing.iter().any(same) {
                 missing.push(Missing { cell, row: row.clone(), rank });
             }
-            rank += 1;
         }
     }
     Ok(missing)
@@ -171,8 +182,16 @@ fn forecast(
     wanted: usize,
     arguments: &Accuracy,
 ) -> String {
-    let mut table =
-        crate::table::Table::new(&["participation", "epsilon", "method", "n", "k", "seed", "cost", "end"]);
+    let mut table = crate::table::Table::new(&[
+        "participation",
+        "epsilon",
+        "method",
+        "n",
+        "k",
+        "seed",
+        "cost",
+        "end",
+    ]);
     let (mut end, mut total, mut fitting) = (Duration::ZERO, Duration::ZERO, 0);
     let jobs = arguments.jobs as u32;
     for (Missing { cell, row, .. }, &cost) in missing.iter().zip(costs) {
@@ -194,9 +213,9 @@ fn forecast(
             if fits { HumanDuration(end).to_string() } else { "no time".to_owned() },
         ]);
     }
-    let budget = arguments.budget.map_or(String::new(), |budget| {
-        format!("; {fitting} fit into {}", HumanDuration(budget))
-    });
+    let budget = arguments
+        .budget
+        .map_or(String::new(), |budget| format!("; {fitting} fit into {}", HumanDuration(budget)));
     format!(
         "{}\n{} of {wanted} runs are missing, about {} on this machine{budget}\n",
         table.to_text(),

@@ -232,6 +232,7 @@ fn panel(cells: &[Cell], alpha: f64, beta: f64) -> Panel {
         title: format!("alpha = {alpha}, beta = {beta}"),
         x_label: "rows of noise kept, plus 1",
         y_label: "expected error",
+        y_scale: figure::Scale::Logarithmic,
         curves: vec![
             Curve::marks(
                 "lambda-CGD",

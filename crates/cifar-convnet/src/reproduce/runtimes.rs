@@ -221,7 +221,7 @@ fn panels(pairs: &[(&RuntimeRow, &Measurement)], regime: Regime) -> Vec<Panel> {
                 ),
                 x_label: "steps n",
                 y_label: "expected error",
-        y_scale: figure::Scale::Logarithmic,
+                y_scale: figure::Scale::Logarithmic,
                 curves: vec![
                     Curve::line("AOF (certified)", figure::PURPLE, curve(&|m| m.aof_error)),
                     Curve::line("BSR", figure::BLUE, curve(&|m| m.bsr_error)),

@@ -129,7 +129,11 @@ mod tests {
             (found.learning_rate, found.searched)
         };
         assert_eq!(of(Regime::Repeated, 8.0, "bsr", 1000), (0.9, 3));
-        assert_eq!(of(Regime::Single, 8.0, "bsr", 1000), (0.7, 3), "epochs are of repeated participation");
+        assert_eq!(
+            of(Regime::Single, 8.0, "bsr", 1000),
+            (0.7, 3),
+            "epochs are of repeated participation"
+        );
         assert_eq!(of(Regime::Repeated, 8.0, "aof", 1000), (0.7, 3));
         assert_eq!(of(Regime::Repeated, 8.0, "bsr", 900), (0.7, 3));
         assert_ne!(of(Regime::Repeated, 4.0, "bsr", 1000).0, 0.9);

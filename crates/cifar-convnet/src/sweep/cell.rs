@@ -196,7 +196,8 @@ const RUN_FILES: [&str; 7] = [
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) test_accuracy: f64,
-    pub(crate) test_loss: f64,
+    /// None if it is not a number.
+    pub(crate) test_loss: Option<f64>,
     pub(crate) seconds: f64,
 }
 

@@ -108,7 +108,7 @@ fn table(cells: &[Cell], folder: &Path) -> anyhow::Result<Table> {
             State::Done { .. } => {
                 let outcome = cell.result(folder)?;
                 line.push(format!("{:.4}", outcome.test_accuracy));
-                line.push(format!("{:.4}", outcome.test_loss));
+                line.push(outcome.test_loss.map_or(String::new(), |loss| format!("{loss:.4}")));
                 line.push(format!("{:.1}", outcome.seconds));
                 line.push("done".to_owned());
             }

@@ -50,11 +50,13 @@ impl<'a> Search<'a> {
                 setting.iter().filter(|(key, _)| select.by.contains(key)).cloned().collect();
             match groups.iter_mut().find(|group| group.by == by) {
                 Some(group) => group.candidates.push(setting.clone()),
-                None => groups.push(Group {
-                    by,
-                    candidates: vec![setting.clone()],
-                    rounds: Vec::new(),
-                }),
+                None => {
+                    groups.push(Group {
+                        by,
+                        candidates: vec![setting.clone()],
+                        rounds: Vec::new(),
+                    });
+                }
             }
         }
         let mut search = Self {
@@ -94,15 +96,19 @@ impl<'a> Search<'a> {
 
     /// How many runs there will be if none fails.
     fn count_trials(&self) -> u64 {
-        let searched: usize = self.groups.iter().map(|group| {
-            let mut candidates = group.candidates.len();
-            let mut runs = 0;
-            for _ in &group.rounds {
-                runs += candidates * self.spec.seeds.len();
-                candidates = kept(candidates, self.spec.halving.as_ref());
-            }
-            runs
-        }).sum();
+        let searched: usize = self
+            .groups
+            .iter()
+            .map(|group| {
+                let mut candidates = group.candidates.len();
+                let mut runs = 0;
+                for _ in &group.rounds {
+                    runs += candidates * self.spec.seeds.len();
+                    candidates = kept(candidates, self.spec.halving.as_ref());
+                }
+                runs
+            })
+            .sum();
         (searched + self.groups.len() * self.final_seeds.len()) as u64
     }
 
@@ -125,11 +131,7 @@ impl<'a> Search<'a> {
 
     /// Runs the rounds, chooses, and runs what was chosen: all cells, and how they stand. What was found is
     /// written to `selection.csv`.
-    pub(super) fn run(
-        &self,
-        runner: &Runner,
-        folder: &Path,
-    ) -> anyhow::Result<(Vec<Cell>, Tally)> {
+    pub(super) fn run(&self, runner: &Runner, folder: &Path) -> anyhow::Result<(Vec<Cell>, Tally)> {
         let (mut all, mut tally) = (Vec::new(), Tally::default());
         let mut record = Table::new(&["group", "setting", "epochs", "seeds", "accuracy", "kept"]);
         let mut alive: Vec<Vec<Setting>> =
@@ -153,7 +155,8 @@ impl<'a> Search<'a> {
             for (group, alive) in self.groups.iter().zip(&mut alive) {
                 let Some(round) = of(group) else { continue };
                 let last = round + 1 == group.rounds.len();
-                *alive = self.judge(group, alive, group.rounds[round], last, folder, &mut record)?;
+                *alive =
+                    self.judge(group, alive, group.rounds[round], last, folder, &mut record)?;
             }
             output::write_file(&folder.join("selection.csv"), record.to_csv()?.as_bytes())?;
         }
@@ -177,27 +180,29 @@ impl<'a> Search<'a> {
         folder: &Path,
         record: &mut Table,
     ) -> anyhow::Result<Vec<Setting>> {
-        let mut scores: Vec<(f64, &Setting)> = Vec::new();
+        let mut scores: Vec<(f64, f64, &Setting)> = Vec::new();
         for setting in alive {
             let cells = self.search_cells(setting, epochs)?;
-            let mut sum = 0.0;
-            let mut done = 0;
+            let (mut accuracy, mut loss, mut done) = (0.0, 0.0, 0);
             for cell in &cells {
                 if let State::Done { .. } = cell.state(folder)? {
-                    sum += cell.result(folder)?.test_accuracy;
+                    let outcome = cell.result(folder)?;
+                    accuracy += outcome.test_accuracy / cells.len() as f64;
+                    loss += outcome.test_loss.unwrap_or(f64::INFINITY) / cells.len() as f64;
                     done += 1;
                 }
             }
-            let score = if done == cells.len() { sum / done as f64 } else { f64::NEG_INFINITY };
-            scores.push((score, setting));
+            let accuracy = if done == cells.len() { accuracy } else { f64::NEG_INFINITY };
+            scores.push((accuracy, loss, setting));
         }
-        // Stable: of equals the first in the grid is kept.
-        scores.sort_by(|a, b| b.0.total_cmp(&a.0));
+        // Of equals the one with the smaller loss; of these the first in the grid.
+        scores.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.total_cmp(&b.1)));
         let count = if last { 1 } else { kept(alive.len(), self.spec.halving.as_ref()) };
         let mut going_on = Vec::new();
-        for (index, (score, setting)) in scores.into_iter().enumerate() {
+        for (index, (score, _, setting)) in scores.into_iter().enumerate() {
             let is_kept = index < count && score.is_finite();
-            let accuracy = if score.is_finite() { format!("{score:.6}") } else { "failed".to_owned() };
+            let accuracy =
+                if score.is_finite() { format!("{score:.6}") } else { "failed".to_owned() };
             record.push(vec![
                 words(&group.by),
                 words(setting),

@@ -7,6 +7,15 @@
 //! [grid]
 //! "noise.method" = ["bsr", "aof"]
 //! "optimizer.learning_rate" = [0.1, 0.2]
+//!
+//! [select] # leave it out to run the grid and choose nothing
+//! by = ["noise.method"]
+//! validation = 0.2
+//! seeds = [0, 1, 2, 3, 4]
+//!
+//! [halving] # leave it out to run every setting to its end
+//! epochs = [1, 3]
+//! keep = 0.33
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -263,6 +272,14 @@ mod tests {
         assert!(cells.iter().all(|cell| cell.config.privacy.trials() == 12));
         assert_eq!(cells[3].config.optimizer.learning_rate, 1.0);
         assert_eq!((cells[5].seed, cells[6].seed), (0, 4));
+    }
+
+    #[test]
+    fn the_search_in_the_repository_can_be_run() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/paper/search.toml");
+        let spec = Spec::read(&path).unwrap();
+        assert!(spec.select.is_some() && spec.halving.is_some());
+        super::super::selection::Search::new(&spec).unwrap();
     }
 
     #[test]

@@ -1,0 +1,219 @@
+//! The report and the folder of results, as a script sees them.
+
+mod shell;
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json as value};
+use shell::{bandroot, json, refused, repository};
+
+/// Leaves a run folder as `bandroot train` does, with made-up numbers.
+fn made_up(
+    results: &Path,
+    name: &str,
+    method: &str,
+    epochs: usize,
+    seed: u64,
+    percent: f64,
+    more: &str,
+) {
+    let folder = results.join(name);
+    fs::create_dir_all(&folder).unwrap();
+    let config = format!(
+        "[data]\nname = 'cifar10'\n{more}\n[model]\nname = 'convnet'\n\
+         [privacy]\nepsilon = 8.0\ndelta = 0.00001\nclip_norm = 1.0\n[noise]\nmethod = '{method}'\n\
+         [optimizer]\nlearning_rate = 0.4\nmomentum = 0.9\ndecay_factor = 0.999\n\
+         [training]\nepochs = {epochs}\nbatch_size = 500\nseed = {seed}\n"
+    );
+    fs::write(folder.join("config.toml"), config).unwrap();
+    let summary = value!({"test_accuracy": percent / 100.0, "steps": 100 * epochs, "seconds": 1.5, "private": true});
+    fs::write(folder.join("summary.json"), summary.to_string()).unwrap();
+    let environment = value!({"commit": "abc", "cpu": "a <machine>", "unix_time": seed});
+    fs::write(folder.join("environment.json"), environment.to_string()).unwrap();
+}
+
+fn report(results: &Path) -> Value {
+    json(&format!("report --results {} --json", results.display()))
+}
+
+fn table(results: &Path, name: &str) -> Vec<csv::StringRecord> {
+    let mut reader = csv::Reader::from_path(results.join("report").join(name)).unwrap();
+    reader.records().map(|line| line.unwrap()).collect()
+}
+
+#[test]
+fn means_and_verdicts_are_those_of_the_final_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let results = folder.path();
+    // The paper, epsilon 8, 2 epochs: bsr 49.426 +- 0.685, identity 44.290 +- 0.731.
+    let paper = include_str!("../paper/cifar10_accuracy.csv");
+    let printed = |method: &str| -> (f64, f64) {
+        let start = format!("repeated,8,1e-5,200,2,100,500,{method},");
+        let line = paper.lines().find_map(|line| line.strip_prefix(&start)).unwrap();
+        let (mean, std) = line.split_once(',').unwrap();
+        (mean.parse().unwrap(), std.parse().unwrap())
+    };
+    let (mean, std) = printed("bsr");
+    // On the two sides of the line: 1.9 and 2.1 standard deviations below.
+    for (seed, offset) in [(0, -0.5), (1, 0.0), (2, 0.5)] {
+        made_up(results, &format!("a/bsr-{seed}"), "bsr", 2, seed, mean - 1.9 * std + offset, "");
+    }
+    let (mean_identity, std_identity) = printed("identity");
+    made_up(results, "b/identity", "identity", 2, 0, mean_identity - 2.1 * std_identity, "");
+    // None of these may count: a search, another setting with fewer seeds, another data set, a hidden folder.
+    made_up(results, "c/search", "bsr", 2, 3, 99.0, "validation = 0.2");
+    made_up(results, "c/other", "bsr", 2, 9, 99.0, "");
+    let other = fs::read_to_string(results.join("c/other/config.toml")).unwrap();
+    fs::write(results.join("c/other/config.toml"), other.replace("0.4", "0.5")).unwrap();
+    made_up(results, ".hidden/bsr", "bsr", 2, 4, 99.0, "");
+    let counts = report(results);
+    assert_eq!((&counts["recorded"], &counts["reached"]), (&2.into(), &1.into()));
+    assert_eq!((&counts["runs"], &counts["searches"]), (&5.into(), &1.into()));
+    assert!(counts["below"][0].as_str().unwrap().contains("identity"));
+    assert_eq!(
+        (&counts["order_compared"], counts["order_wrong"].as_array().unwrap().len()),
+        (&1.into(), 0)
+    );
+    let lines = table(results, "accuracy.csv");
+    assert_eq!(lines.len(), 2);
+    let bsr = &lines[0];
+    assert_eq!((&bsr[4], &bsr[7], &bsr[10], &bsr[11]), ("bsr", "3", "true", "1"));
+    let number = |text: &str| text.parse::<f64>().unwrap();
+    assert!((number(&bsr[5]) - (mean - 1.9 * std)).abs() < 1e-9);
+    assert!((number(&bsr[6]) - 0.5).abs() < 1e-9, "the sample standard deviation of -0.5, 0, 0.5");
+    let page = fs::read_to_string(results.join("report/index.html")).unwrap();
+    assert!(page.contains("a &lt;machine&gt;") && !page.contains("a <machine>"));
+    for foreign in ["http:", "https:", "src=", "@import", "url("] {
+        assert!(
+            !page.replace("http://www.w3.org/2000/svg", "").contains(foreign),
+            "{foreign} in the page"
+        );
+    }
+    let markdown = fs::read_to_string(results.join("report/accuracy.md")).unwrap();
+    assert!(markdown.contains("(3) |") && markdown.contains("(1)* |"), "a star where it is below");
+    let latex = fs::read_to_string(results.join("report/accuracy.tex")).unwrap();
+    assert_eq!(latex.matches("\\begin{tabular}").count(), 6);
+    assert_eq!(table(results, "searches.csv").len(), 1);
+}
+
+#[test]
+fn a_run_that_cannot_be_read_is_named_and_the_rest_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let results = folder.path();
+    made_up(results, "good", "bsr", 1, 0, 45.0, "");
+    made_up(results, "cut", "bsr", 1, 1, 45.0, "");
+    fs::write(results.join("cut/summary.json"), "{\"test_acc").unwrap();
+    // From a program that knows a key that this one does not.
+    made_up(results, "newer", "bsr", 1, 2, 46.0, "colour = 'blue'");
+    fs::create_dir(results.join("broken")).unwrap();
+    fs::write(results.join("broken/failed.json"), "{\"stderr\": [\"first\", \"out of <memory>\"]}")
+        .unwrap();
+    let arguments = format!("report --results {} --json", results.display());
+    let assert = bandroot(&arguments).assert().success();
+    let warning = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+    assert!(warning.contains("cut") && warning.contains("summary.json"), "{warning}");
+    let counts: Value = serde_json::from_slice(&assert.get_output().stdout).unwrap();
+    assert_eq!((&counts["runs"], &counts["failed"]), (&2.into(), &1.into()));
+    assert_eq!(counts["unreadable"], value!(["cut"]));
+    let page = fs::read_to_string(results.join("report/index.html")).unwrap();
+    assert!(page.contains("out of &lt;memory&gt;") && page.contains("could not be read"));
+    let runs = table(results, "runs.csv");
+    let newer = runs.iter().find(|line| &line[0] == "newer").unwrap();
+    assert!(newer[19].contains("data.colour"), "{newer:?}");
+    refused(&format!("report --results {}/no", results.display()), 2, &["--results"]);
+}
+
+#[test]
+fn an_imported_run_is_small_and_says_where_its_strategy_went() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run, into) = (folder.path().join("run"), folder.path().join("kept"));
+    bandroot(&format!(
+        "train {} --out {} --no-cache --set data.examples=48 --set data.test_examples=20 --set \
+         training.epochs=2 --set training.batch_size=12 --set noise.method=aof",
+        repository("configs/quickstart.toml"),
+        run.display()
+    ))
+    .assert()
+    .success();
+    let import = format!("results import {} --into {}", run.display(), into.display());
+    let assert = bandroot(&import).assert().success();
+    let text = String::from_utf8_lossy(&assert.get_output().stdout).into_owned();
+    assert!(text.contains("1 runs imported") && text.contains("verify"), "{text}");
+    let kept = into.join("run");
+    let mut names: Vec<String> = fs::read_dir(&kept)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(
+        names,
+        [
+            "config.toml",
+            "environment.json",
+            "metrics.csv",
+            "plan.json",
+            "privacy-abridged.json",
+            "summary.json"
+        ]
+    );
+    let read = |folder: &Path, name: &str| -> Value {
+        serde_json::from_slice(&fs::read(folder.join(name)).unwrap()).unwrap()
+    };
+    let (whole, abridged) = (read(&run, "privacy.json"), read(&kept, "privacy-abridged.json"));
+    assert!(whole["strategy"].is_array() && abridged["strategy"].is_null());
+    assert!(abridged["plan"]["strategy_sha256"].is_string());
+    assert_eq!(whole["plan"], abridged["plan"]);
+    for name in &names {
+        let text = fs::read_to_string(kept.join(name)).unwrap();
+        assert!(
+            !text.contains(&folder.path().display().to_string()),
+            "{name} holds a path of this machine"
+        );
+    }
+    let again = bandroot(&import).assert().success();
+    assert!(String::from_utf8_lossy(&again.get_output().stdout).contains("1 were there already"));
+    fs::write(kept.join("summary.json"), "{}").unwrap();
+    refused(&import, 1, &["summary.json", "differs"]);
+    refused(&format!("results import {}/no", run.display()), 2, &["no folder"]);
+}
+
+#[test]
+fn what_is_recorded_is_not_planned_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let results = folder.path().join("results");
+    let plan = |more: &str| {
+        let arguments = format!(
+            "reproduce accuracy --epsilon 8 --method bsr --seeds 0,1 --dry-run --results {} --out {}/runs --tuned {} {more}",
+            results.display(),
+            folder.path().display(),
+            repository("configs/paper/tuned.toml")
+        );
+        let assert = bandroot(&arguments).assert().success();
+        String::from_utf8_lossy(&assert.get_output().stdout).into_owned()
+    };
+    let all = plan("--epochs 1,2");
+    assert!(all.contains("4 of 4 runs are missing"), "{all}");
+    made_up(&results, "one", "bsr", 1, 0, 45.0, "");
+    made_up(&results, "search", "bsr", 1, 1, 45.0, "validation = 0.2");
+    let rest = plan("--epochs 1,2");
+    assert!(rest.contains("3 of 4 runs are missing"), "{rest}");
+    let order: Vec<&str> =
+        rest.lines().filter(|line| line.trim_start().starts_with("repeated")).collect();
+    let seed_and_steps = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        (words[3].to_owned(), words[5].to_owned())
+    };
+    assert_eq!(
+        seed_and_steps(order[0]),
+        ("200".into(), "0".into()),
+        "a cell without any run comes first: {rest}"
+    );
+    made_up(&results, "two", "bsr", 1, 1, 45.0, "");
+    assert!(plan("--epochs 1").contains("nothing is missing"));
+    assert!(plan("--epochs 2 --budget 1s").contains("0 fit into"));
+    assert!(!folder.path().join("runs").exists());
+    let accuracy = format!("reproduce accuracy --tuned {}", repository("configs/paper/tuned.toml"));
+    refused(&format!("{accuracy} --epochs 11"), 2, &["--epochs"]);
+    refused(&format!("{accuracy} --method sqrt"), 2, &["--method"]);
+}
