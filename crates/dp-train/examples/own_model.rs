@@ -48,7 +48,7 @@ fn load(indices: &[u32]) -> (Vec<f32>, Vec<u32>) {
 }
 
 /// Trains, checks the certificate, and gives the share of 1,000 unseen pictures that are told right.
-pub fn train() -> Result<f64, Box<dyn Error>> {
+pub(crate) fn train() -> Result<f64, Box<dyn Error>> {
     // The model: layers that fit one another, ending with one number per class.
     let model = Architecture::new(
         Shape::Image { channels: 1, height: SIDE, width: SIDE },

@@ -206,11 +206,11 @@ impl<'a> Session<'a> {
         let table = metrics::table(&self.epochs, Record::All)?;
         let note = Note { data_md5: self.data_md5.clone(), epochs: String::from_utf8(table)? };
         let bytes = self.state.bytes(&serde_json::to_vec(&note)?)?;
-        self.folder.save_checkpoint(self.state.steps_taken(), &bytes)?;
-        match &self.state {
-            State::Private(training) => self.folder.note_released(training.ledger()),
-            State::Open(..) => Ok(()),
+        // Noted first: a crash in between must not hide that these steps were taken.
+        if let State::Private(training) = &self.state {
+            self.folder.note_released(training.ledger())?;
         }
+        self.folder.save_checkpoint(self.state.steps_taken(), &bytes)
     }
 
     /// The certificate, the model and the summary; then the secrets go.
