@@ -1,4 +1,4 @@
-//! The factorizations that came after BSR, against dense matrices, brute force, each other and jax_privacy.
+//! The factorizations that came after BSR, against dense matrices, brute force, each other and `jax_privacy`.
 
 mod dense;
 
