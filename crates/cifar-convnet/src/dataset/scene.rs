@@ -69,8 +69,11 @@ pub(super) fn draw(class: usize, random: &mut Random, pixels: &mut [u8]) {
     let clouds = Clouds::draw(random);
     let light = [random.between(-0.15, 0.15), random.between(-0.15, 0.15)];
     let noise = random.between(0.01, 0.06);
-    let patches: [Patch; 2] = std::array::from_fn(|_| Patch::draw(random));
+    let mut patches: [Patch; 2] = std::array::from_fn(|_| Patch::draw(random));
     let cloudiness = random.between(0.0, 0.3);
+    if random.between(0.0, 1.0) < HIDDEN {
+        patches[0].cover_most(random);
+    }
 
     for row in 0..SIDE {
         for column in 0..SIDE {
@@ -178,6 +181,9 @@ impl Clouds {
     }
 }
 
+/// One picture in so many is mostly hidden: a share of mistakes that no training takes away.
+const HIDDEN: f32 = 1.0 / 8.0;
+
 /// A rectangle in front of the picture.
 struct Patch {
     centre: [f32; 2],
@@ -195,6 +201,12 @@ impl Patch {
             half,
             colour: colour(hue, random.between(0.0, 0.6), random.between(0.2, 1.0)),
         }
+    }
+
+    /// Leaves a frame of at most a fifth of the picture's side to see.
+    fn cover_most(&mut self, random: &mut Random) {
+        self.centre = [random.between(-0.1, 0.1), random.between(-0.1, 0.1)];
+        self.half = [random.between(0.7, 0.9), random.between(0.7, 0.9)];
     }
 
     fn hides(&self, [x, y]: [f32; 2]) -> bool {

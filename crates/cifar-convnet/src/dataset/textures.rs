@@ -1,8 +1,8 @@
 //! The embedded data set: ten classes of drawings, 32 x 32 in colour, made from a seed.
 //!
 //! Five textures fill the picture and five figures stand in it; place, size, rotation, colours, light,
-//! uneven paper, grain and up to two patches in front vary. The hue says a little about the class, the
-//! rest is form. The same bits come out on every machine.
+//! uneven paper, grain and up to two patches in front vary, and one picture in eight is mostly hidden. The
+//! hue says a little about the class, the rest is form. The same bits come out on every machine.
 
 use rayon::prelude::*;
 
@@ -25,7 +25,7 @@ impl Default for Textures {
 
 /// The sums of the two default splits, on every machine.
 pub(super) const DEFAULT_MD5: [&str; 2] =
-    ["185e07c7b23d4f6526f2b52a8b6adda8", "a3b804af882dee8f5692ec97da371d5b"];
+    ["f3c044459cc50dc13829643ae77c7cac", "b24399496c0114acf7954068343217b1"];
 
 pub(super) const SHAPE: Shape = Shape { channels: 3, height: SIDE, width: SIDE };
 
@@ -62,8 +62,8 @@ mod tests {
     #[test]
     fn the_bits_are_the_same_on_every_machine() {
         let data = SMALL.draw();
-        assert_eq!(data.train.md5(), "f21c61bf1922923dd4adac6b2a23b0ad");
-        assert_eq!(data.test.md5(), "f9f2aa7c6fb1a727ae8c99e9a7846067");
+        let sums = ["c6515a755203ba156053cfb49a33c1f7", "a44f5d9afa9b3b5a5b16f07271feb7ee"];
+        assert_eq!([data.train.md5(), data.test.md5()], sums);
         assert_ne!(data.train.image(0), data.test.image(0));
         let larger = Textures { train: 300, ..SMALL }.draw();
         assert!((0..200).all(|i| larger.train.image(i) == data.train.image(i)));
