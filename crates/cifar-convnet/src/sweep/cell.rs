@@ -73,8 +73,10 @@ impl Cell {
         let mut table = base.clone();
         let seed_value = Value::Integer(i64::try_from(seed).context("a seed is too large")?);
         let trials = Value::Integer(i64::try_from(trials).context("too many trials")?);
-        let ours =
-            [("training.seed".to_owned(), seed_value), ("privacy.trials".to_owned(), trials)];
+        // A run without privacy has no certificate to state the trials in.
+        let private = base.get("privacy").is_none_or(Value::is_table);
+        let trials = private.then(|| ("privacy.trials".to_owned(), trials));
+        let ours = [("training.seed".to_owned(), seed_value)].into_iter().chain(trials);
         for (key, value) in setting.iter().cloned().chain(ours) {
             config::file::set(&mut table, &key, value).ok_or_else(|| {
                 BadArgument(format!("{}: {key} must be section.key of a config", path.display()))
@@ -146,6 +148,7 @@ impl Cell {
         for name in file_names(&folder)? {
             let ours = RUN_FILES.contains(&name.as_str())
                 || name.ends_with(".partial")
+                || name.starts_with("events.out.tfevents.")
                 || (name.starts_with("checkpoint-") && name.ends_with(".bin"));
             let path = folder.join(&name);
             anyhow::ensure!(ours, "{} is in the way of a new run; move it", path.display());
@@ -176,13 +179,14 @@ impl Cell {
 }
 
 /// What a run writes before its first checkpoint, and what we write beside it.
-const RUN_FILES: [&str; 7] = [
+const RUN_FILES: [&str; 8] = [
     "config.toml",
     "plan.json",
     "environment.json",
     "metrics.csv",
     "privacy.json",
     "parameters.safetensors",
+    "continuations.json",
     "failed.json",
 ];
 
@@ -192,7 +196,8 @@ pub(crate) struct Outcome {
     pub(crate) test_accuracy: f64,
     /// None if it is not a number.
     pub(crate) test_loss: Option<f64>,
-    pub(crate) seconds: f64,
+    /// None if it was not to be recorded.
+    pub(crate) seconds: Option<f64>,
 }
 
 fn file_names(folder: &Path) -> anyhow::Result<Vec<String>> {
