@@ -35,10 +35,12 @@ fn runs(folder: &Path) -> Vec<String> {
     names
 }
 
+/// The files of a run, but for those that are named by the time.
 fn files(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap();
     let mut names: Vec<_> =
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.retain(|name| !name.starts_with("events.out.tfevents."));
     names.sort();
     names
 }

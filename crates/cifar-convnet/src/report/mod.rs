@@ -297,7 +297,7 @@ fn line(run: &Record) -> Vec<String> {
         run.show("optimizer.decay_factor"),
         run.seed.to_string(),
         format!("{:.2}", run.accuracy),
-        format!("{:.1}", run.seconds),
+        run.seconds.map_or(String::new(), |seconds| format!("{seconds:.1}")),
         if run.private { "yes" } else { "no: fixed seed" }.to_owned(),
         run.trials.map_or(String::new(), |trials| trials.to_string()),
         run.show("commit"),

@@ -55,7 +55,8 @@ pub(crate) struct Record {
     pub(crate) seed: u64,
     /// In percent; of validation examples if `validation` is not 0.
     pub(crate) accuracy: f64,
-    pub(crate) seconds: f64,
+    /// None if it was not recorded.
+    pub(crate) seconds: Option<f64>,
     /// Whether the noise key was secret.
     pub(crate) private: bool,
     pub(crate) trials: Option<u64>,
@@ -178,7 +179,7 @@ impl Record {
             batch_size: count("training.batch_size")?,
             seed: number("training.seed").unwrap_or(0.0) as u64,
             accuracy: 100.0 * of(&summary, "summary.json", "test_accuracy")?,
-            seconds: of(&summary, "summary.json", "seconds").unwrap_or(f64::NAN),
+            seconds: summary["seconds"].as_f64(),
             private: summary["private"].as_bool().unwrap_or(false),
             trials: certificate["trials"].as_u64(),
             environment: environment.map(|(key, value)| (key.clone(), plain(value))).collect(),

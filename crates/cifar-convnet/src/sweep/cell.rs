@@ -152,6 +152,7 @@ impl Cell {
         for name in file_names(&folder)? {
             let ours = RUN_FILES.contains(&name.as_str())
                 || name.ends_with(".partial")
+                || name.starts_with("events.out.tfevents.")
                 || (name.starts_with("checkpoint-") && name.ends_with(".bin"));
             let path = folder.join(&name);
             anyhow::ensure!(ours, "{} is in the way of a new run; move it", path.display());
@@ -182,13 +183,14 @@ impl Cell {
 }
 
 /// What a run writes before its first checkpoint, and what we write beside it.
-const RUN_FILES: [&str; 7] = [
+const RUN_FILES: [&str; 8] = [
     "config.toml",
     "plan.json",
     "environment.json",
     "metrics.csv",
     "privacy.json",
     "parameters.safetensors",
+    "continuations.json",
     "failed.json",
 ];
 
@@ -198,7 +200,8 @@ pub(crate) struct Outcome {
     pub(crate) test_accuracy: f64,
     /// None if it is not a number.
     pub(crate) test_loss: Option<f64>,
-    pub(crate) seconds: f64,
+    /// None if it was not to be recorded.
+    pub(crate) seconds: Option<f64>,
 }
 
 fn file_names(folder: &Path) -> anyhow::Result<Vec<String>> {

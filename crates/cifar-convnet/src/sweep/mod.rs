@@ -109,7 +109,7 @@ fn table(cells: &[Cell], folder: &Path) -> anyhow::Result<Table> {
                 let outcome = cell.result(folder)?;
                 line.push(format!("{:.4}", outcome.test_accuracy));
                 line.push(outcome.test_loss.map_or(String::new(), |loss| format!("{loss:.4}")));
-                line.push(format!("{:.1}", outcome.seconds));
+                line.push(outcome.seconds.map_or(String::new(), |seconds| format!("{seconds:.1}")));
                 line.push("done".to_owned());
             }
             state => {
