@@ -8,9 +8,8 @@ Writes crates/dp-train/tests/golden/opacus.json in half a minute. Weights, image
 projections follow scripts/golden/formula.py, so the file holds results only: per example and tensor the norm, two
 projections <g, v> and four entries; and the projections of the clipped sum.
 
-All is computed in f64, so that the only rounding is that of the engine under test. Where ReLU or max pooling
-decides between two values that are nearly equal, f32 may decide otherwise and be right too: seeds of images are
-taken in order, and those that come closer than MARGIN (relative) to such a decision are left out.
+All is computed in f64, so that the only rounding is that of the engine under test. Seeds of images are taken in
+order; those that come too close to a kink of ReLU or max pooling are left out (scripts/golden/kinks.py).
 """
 
 import json
@@ -24,8 +23,8 @@ from opacus.grad_sample import GradSampleModule
 from torch import nn
 
 from convnet import CIFAR, PRESETS, linear, sequential
+from kinks import MARGIN, margin
 
-MARGIN = 2e-6
 PROJECTIONS = 2
 ENTRIES = 4
 
@@ -70,23 +69,6 @@ CASES = {
         [conv(4, 6, groups=2), RELU, conv(6, 6, 3, 2, 1, 6), TANH, conv(6, 9, 3, 1, 0, 3), FLATTEN, linear(36, 5)],
     ),
 } | {name: (CIFAR, preset(CIFAR)) for name, preset in PRESETS.items()}
-
-
-def margin(model, image):
-    """How close ReLU and max pooling come to deciding otherwise, relative to the root mean square."""
-    least, x = float("inf"), image
-    for module in model:
-        scale = x.square().mean().sqrt().item()
-        if isinstance(module, nn.ReLU):
-            least = min(least, x.abs().min().item() / scale)
-        if isinstance(module, nn.MaxPool2d):
-            windows = x.unfold(2, module.kernel_size, module.stride).unfold(3, module.kernel_size, module.stride)
-            two = windows.flatten(4).topk(2).values
-            # A window of zeros only, after ReLU, hands on no gradient whichever it takes.
-            gaps = (two[..., 0] - two[..., 1])[two[..., 0] != 0]
-            least = min(least, gaps.min().item() / scale)
-        x = module(x)
-    return least
 
 
 def facts(gradients, seed):

@@ -175,7 +175,8 @@ struct TenSteps {
 struct Run {
     model: String,
     parameter_seed: u64,
-    image_seed: u64,
+    pattern_seed: u64,
+    image_seeds: Vec<Vec<u64>>,
     f64: Course,
 }
 
@@ -207,10 +208,14 @@ fn ten_steps_without_noise_agree_with_pytorch() {
             for step in 0..golden.steps {
                 let labels: Vec<u32> =
                     (0..size).map(|i| ((7 * i + 3 * step) % 10) as u32).collect();
-                let patterns = labels.iter().map(|&label| run.image_seed + u64::from(label));
-                let patterns = patterns.flat_map(|seed| units(seed).take(3072));
-                let noise = units(run.image_seed + 100 + step as u64);
-                let images: Vec<f32> = noise.zip(patterns).map(|(n, p)| (n + p) as f32).collect();
+                let images: Vec<f32> = labels
+                    .iter()
+                    .zip(&run.image_seeds[step])
+                    .flat_map(|(&label, &seed)| {
+                        let pattern = units(run.pattern_seed + u64::from(label));
+                        units(seed).zip(pattern).take(3072).map(|(noise, p)| (noise + p) as f32)
+                    })
+                    .collect();
                 let batch = Batch { images: &images, labels: &labels };
                 let (sum, metrics) = engine.clipped_sum(&theta, batch, golden.clip_norm).unwrap();
                 // What the mechanism does, but for the noise.
