@@ -10,11 +10,12 @@ use serde_json::Value;
 use crate::config;
 
 /// Keys that make no other experiment.
-const INCIDENTAL: [&str; 5] = [
+const INCIDENTAL: [&str; 6] = [
     "data.folder",
     "privacy.trials",
     "training.seed",
     "training.checkpoint_steps",
+    "training.record",
     "noise.tolerance",
 ];
 
@@ -45,6 +46,7 @@ pub(crate) struct Record {
     pub(crate) deviations: Vec<String>,
     pub(crate) data: String,
     pub(crate) method: String,
+    /// Infinite for a run without privacy.
     pub(crate) epsilon: f64,
     pub(crate) delta: f64,
     pub(crate) validation: f64,
@@ -129,7 +131,8 @@ impl Record {
         let mut basic = filled.clone();
         basic.retain(|key, _| PAPER.contains(&key.as_str()));
         let basic = unflat(&basic).and_then(|table| self::filled(&table, &path));
-        let kept = |key: &&String| !INCIDENTAL.contains(&key.as_str());
+        // What computes changes results by rounding only.
+        let kept = |key: &&String| !INCIDENTAL.contains(&key.as_str()) && !key.starts_with("engine.");
         let deviations = filled
             .iter()
             .filter(|(key, value)| {
@@ -147,6 +150,7 @@ impl Record {
             text.parse::<f64>().with_context(|| format!("config.toml: {key} is {text}"))
         };
         let count = |key: &str| Ok::<_, anyhow::Error>(number(key)? as usize);
+        let open = filled.get("privacy").is_some_and(|word| word.trim_matches('"') == "none");
         let summary = read_json(&folder.join("summary.json"))?;
         let of = |value: &Value, file: &str, key: &str| {
             value[key].as_f64().ok_or_else(|| anyhow!("{file} has no number {key}"))
@@ -169,9 +173,9 @@ impl Record {
             folder: relative,
             deviations,
             data: text("data.name")?,
-            method: text("noise.method")?,
-            epsilon: number("privacy.epsilon")?,
-            delta: number("privacy.delta")?,
+            method: if open { "none".to_owned() } else { text("noise.method")? },
+            epsilon: if open { f64::INFINITY } else { number("privacy.epsilon")? },
+            delta: if open { 0.0 } else { number("privacy.delta")? },
             validation: number("data.validation").unwrap_or(0.0),
             steps,
             participations: participation("max_participations").unwrap_or(epochs),
