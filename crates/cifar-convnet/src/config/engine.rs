@@ -28,7 +28,9 @@ pub(crate) struct Engine {
 }
 
 /// A device by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Device {
     /// The kernels of this program.
@@ -45,7 +47,9 @@ pub(crate) enum Device {
 }
 
 /// A way to convolve.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum,
+)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Convolution {
     /// A quarter of the multiplications, one digit less.

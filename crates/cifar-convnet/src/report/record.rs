@@ -132,7 +132,8 @@ impl Record {
         basic.retain(|key, _| PAPER.contains(&key.as_str()));
         let basic = unflat(&basic).and_then(|table| self::filled(&table, &path));
         // What computes changes results by rounding only.
-        let kept = |key: &&String| !INCIDENTAL.contains(&key.as_str()) && !key.starts_with("engine.");
+        let kept =
+            |key: &&String| !INCIDENTAL.contains(&key.as_str()) && !key.starts_with("engine.");
         let deviations = filled
             .iter()
             .filter(|(key, value)| {

@@ -87,9 +87,7 @@ impl Cell {
             config::file::set(&mut table, "privacy.trials", trials);
         }
         let config = config::file::check(table.clone(), path)?;
-        config
-            .check()
-            .map_err(|error| BadArgument(format!("{}: {error}", path.display())))?;
+        config.check().map_err(|error| BadArgument(format!("{}: {error}", path.display())))?;
         let name = name(prefix, &setting, seed, &table);
         Ok(Self { name, setting, seed, table, config })
     }
