@@ -11,7 +11,7 @@ pub(crate) fn peak() -> Option<u64> {
 /// `peak` for people.
 pub(crate) fn describe(peak: Option<u64>) -> String {
     match peak {
-        Some(bytes) => format!("{:.0} MiB", bytes as f64 / (1 << 20) as f64),
+        Some(bytes) => format!("{:.0} MiB", bytes as f64 / 1024.0 / 1024.0),
         None => "not available on this system".to_owned(),
     }
 }
@@ -40,12 +40,14 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn the_mark_rises_with_what_is_touched_and_never_falls() {
+    fn the_mark_rises_with_what_is_touched_and_stays() {
         let before = peak().unwrap();
-        let touched = vec![1_u8; 64 << 20];
-        let with = peak().unwrap();
-        assert!(with >= before.max(touched.len() as u64));
+        // Without the black box the compiler leaves it out.
+        let touched = std::hint::black_box(vec![1_u8; 64 << 20]);
+        let size = touched.len() as u64;
         drop(touched);
-        assert!(peak().unwrap() >= with);
+        let after = peak().unwrap();
+        // Linux counts pages in lots per core: some hundred KiB may be missing.
+        assert!(after > size - (1 << 20) && after > before - (1 << 20), "{before} {after}");
     }
 }
