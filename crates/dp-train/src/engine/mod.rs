@@ -70,6 +70,9 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
+#[cfg(test)]
+mod golden;
+
 pub use error::EngineError;
 pub use peak::sgemm_seconds;
 
