@@ -12,9 +12,9 @@ It makes a throw-away environment with `pip install torch opacus==1.6.* jax` (so
 Every private contender clips each example's gradient to norm 1 and sums: what a step of DP-SGD needs before noise.
 PyTorch's plain forward and backward is the price of no privacy. Each contender is a process of its own that works only
 when told to. First each is scanned once over batch sizes to find its best; then all take turns for --rounds rounds,
-each with about 500 examples at batch 500 and at its own best batch size. Speeds are medians; ratios are medians of
-the ratios within a round. What takes longer than --cap seconds is given up and shown as slower than that. Cost: ten
-minutes to an hour, nearly all of it the peers'.
+each with about 500 examples at batch 500 and at its own best batch size (--batch, --examples and --sizes change
+that). Speeds are medians; ratios are medians of the ratios within a round. What takes longer than --cap seconds is
+given up and shown as slower than that. Cost: ten minutes to an hour, nearly all of it the peers'.
 """
 
 import argparse
@@ -34,7 +34,6 @@ import venv
 SCRIPTS = pathlib.Path(__file__).resolve().parents[1]
 REPOSITORY = SCRIPTS.parent
 SIZES = [16, 32, 64, 128, 256, 500]
-LARGE = 500
 CONTENDERS = {
     "bandroot": "ours, private",
     "bandroot-plain": "ours, plain gradient",
@@ -105,7 +104,7 @@ def torch_step(name, threads):
         model = GradSampleModuleFastGradientClipping(model, max_grad_norm=1.0, use_ghost_clipping=True)
         sgd = torch.optim.SGD(model.parameters(), lr=0.0)
         optimizer = DPOptimizerFastGradientClipping(
-            sgd, noise_multiplier=0.0, max_grad_norm=1.0, expected_batch_size=LARGE
+            sgd, noise_multiplier=0.0, max_grad_norm=1.0, expected_batch_size=1
         )
         criterion = DPLossFastGradientClipping(model, optimizer, loss_of)
 
@@ -175,7 +174,7 @@ def jax_step():
     return step, batch
 
 
-def work(name, threads):
+def work(name, threads, examples):
     """Reads batch sizes from standard input; answers each with the seconds per example."""
     # Libraries print to standard output too; answers go where they cannot.
     answers = os.fdopen(os.dup(1), "w")
@@ -189,7 +188,7 @@ def work(name, threads):
             known = {size: batch(size)}
             # The first one allocates, traces and compiles.
             step(*known[size])
-        count = max(1, LARGE // size)
+        count = max(1, examples // size)
         start = time.perf_counter()
         for _ in range(count):
             step(*known[size])
@@ -209,15 +208,17 @@ class GivenUp(Exception):
 class Worker:
     """A contender in a process of its own."""
 
-    def __init__(self, name, python, threads, cap):
-        self.name, self.python, self.threads, self.cap = name, python, threads, cap
+    def __init__(self, name, python, arguments):
+        self.name, self.python, self.cap = name, python, arguments.cap
+        self.threads, self.examples = arguments.threads, arguments.examples
         self.process, self.log = None, tempfile.TemporaryFile("w+")
 
     def start(self):
         limits = {key: str(self.threads) for key in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
         # Threads that wait must not spin while others are measured.
         limits |= {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0", "PYTHONWARNINGS": "ignore"}
-        command = [self.python, __file__, "--worker", self.name, "--threads", str(self.threads)]
+        command = [self.python, __file__, "--worker", self.name, "--threads", self.threads]
+        command += ["--examples", self.examples]
         self.process = subprocess.Popen(
             list(map(str, command)),
             stdin=subprocess.PIPE,
@@ -244,8 +245,12 @@ class Worker:
         """Samples per second, and peak memory so far."""
         if self.process is None:
             self.start()
-        self.process.stdin.write(f"{size}\n")
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write(f"{size}\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            # It died in the meantime: its last words are in the log.
+            pass
         answer = self.answer(self.cap)
         return 1 / answer["seconds"], answer["peak_kib"]
 
@@ -259,11 +264,12 @@ class Worker:
 class Ours:
     """`bandroot bench engine`, a fresh process each time; plain and private come from the same call."""
 
-    def __init__(self, program, threads, cap):
-        self.program, self.threads, self.cap = program, threads, cap
+    def __init__(self, arguments):
+        self.program, self.cap = arguments.bandroot, arguments.cap
+        self.threads, self.examples = arguments.threads, arguments.examples
 
     def report(self, size):
-        rounds = max(1, LARGE // size)
+        rounds = max(1, self.examples // size)
         command = [self.program, "bench", "engine", "--threads", self.threads, "--batch", size, "--rounds", rounds]
         result = subprocess.run(
             list(map(str, command)) + ["--json"], check=True, capture_output=True, timeout=self.cap
@@ -337,7 +343,7 @@ def compete(contestants, arguments):
         # Every other round goes backwards, so that nobody always follows the same one.
         for name in turns if number % 2 == 0 else turns[::-1]:
             members = ["bandroot", "bandroot-plain"] if name == "bandroot" else [name]
-            for size in sorted({LARGE} | {best[m] for m in members if m in best}):
+            for size in sorted({arguments.batch} | {best[m] for m in members if m in best}):
                 if (name, size) in notes:
                     continue
                 try:
@@ -360,20 +366,20 @@ def ratio(ours, theirs):
     return f"{statistics.median(shared):.2f} ({min(shared):.2f} to {max(shared):.2f})"
 
 
-def table(names, samples, best, notes, peaks):
-    head = ["", "batch 500, /s", "ours / it", "best batch", "at its best, /s", "ours at best / it", "peak MiB"]
+def table(names, batch, samples, best, notes, peaks):
+    head = ["", f"batch {batch}, /s", "ours / it", "best batch", "at its best, /s", "ours at best / it", "peak MiB"]
     lines = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1)]
-    large = samples.get("bandroot", {}).get(LARGE, {})
+    large = samples.get("bandroot", {}).get(batch, {})
     top = samples.get("bandroot", {}).get(best.get("bandroot"), {})
     for name in names:
-        at_large = samples.get(name, {}).get(LARGE, {})
+        at_large = samples.get(name, {}).get(batch, {})
         size = best.get(name)
         at_best = samples.get(name, {}).get(size, {})
         middle = lambda values: f"{statistics.median(values.values()):.0f}" if values else None
         peak = peaks.get(name)
         cells = [
             CONTENDERS[name],
-            middle(at_large) or notes.get((name, LARGE), "not measured"),
+            middle(at_large) or notes.get((name, batch), "not measured"),
             ratio(large, at_large),
             str(size or "-"),
             middle(at_best) or "-",
@@ -388,8 +394,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batch", type=int, default=500, help="the batch size at which all are compared")
+    parser.add_argument("--examples", type=int, default=500, help="examples of one measurement, at least a batch")
     parser.add_argument("--cap", type=float, default=180, help="seconds after which one measurement is given up")
-    parser.add_argument("--sizes", type=lambda text: [int(s) for s in text.split(",")], default=SIZES, help="batch sizes to scan")
+    parser.add_argument("--sizes", type=lambda text: [int(s) for s in text.split(",")], default=SIZES,
+                        help="batch sizes to scan")
     parser.add_argument("--only", help="comma-separated contenders besides ours: " + ", ".join(CONTENDERS))
     parser.add_argument("--bandroot", type=pathlib.Path, default=REPOSITORY / "target/release/bandroot")
     parser.add_argument("--python", type=pathlib.Path, help="a Python that has torch and opacus")
@@ -399,7 +408,7 @@ def main():
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
-        return work(arguments.worker, arguments.threads)
+        return work(arguments.worker, arguments.threads, arguments.examples)
     names = list(CONTENDERS)
     if arguments.only:
         wanted = arguments.only.split(",")
@@ -416,11 +425,11 @@ def main():
             parser.error(f"--threads {arguments.threads}, but there are {len(cores)} cores")
         os.sched_setaffinity(0, cores[: arguments.threads])
     torch, jax = environment(arguments)
-    ours = Ours(arguments.bandroot, arguments.threads, arguments.cap)
+    ours = Ours(arguments)
     contestants = {
         name: ours
         if name.startswith("bandroot")
-        else Worker(name, jax if name == "jax" else torch, arguments.threads, arguments.cap)
+        else Worker(name, jax if name == "jax" else torch, arguments)
         for name in names
     }
     load = os.getloadavg()[0]
@@ -438,7 +447,7 @@ def main():
         f"load before it {load:.1f}.\n"
         f"Python {platform.python_version()}, {versions(torch, ['torch', 'opacus'])}, {versions(jax, ['jax'])}.\n"
         "Examples per second are medians; ratios are medians (least to largest) of the ratios within a round. "
-        "Memory is the peak of the process.\n\n" + table(names, samples, best, notes, peaks)
+        "Memory is the peak of the process.\n\n" + table(names, arguments.batch, samples, best, notes, peaks)
     )
     print(text, end="")
     if arguments.out:

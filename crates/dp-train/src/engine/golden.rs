@@ -2,7 +2,9 @@
 //!
 //! Weights and images are made here by the formula of `scripts/golden/formula.py`. The goldens are
 //! of f64, so the tolerances are the rounding of the engine: as in its tests against the
-//! definition, 2e-6 of a tensor's norm for direct convolutions and ten times that for Winograd.
+//! definition, 2e-6 of a tensor's norm for direct convolutions and ten times that for Winograd. Their
+//! images keep away from the kinks of ReLU and max pooling, where f32 may decide otherwise; one such
+//! decision in an early step grows to 4e-6 of the loss within ten.
 
 use serde::Deserialize;
 
@@ -239,7 +241,8 @@ fn ten_steps_without_noise_agree_with_pytorch() {
                  {worst_move:.1e}",
                 run.model
             );
-            assert!(worst_loss < 2e-6 && worst_norm < 1e-6 && worst_move < 1e-4);
+            // PyTorch's own f32 run is within 3e-8, 8e-10 and 3e-6; Winograd costs a digit.
+            assert!(worst_loss < 5e-7 && worst_norm < 1e-8 && worst_move < 5e-5);
         }
     }
 }
