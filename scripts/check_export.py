@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Loads the exported parameters of a run into the same model in PyTorch, and compares logits and accuracy.
 
-    python3 -m venv /tmp/export && /tmp/export/bin/pip install torch numpy safetensors
+    python3 -m venv "$ENV" && "$ENV"/bin/pip install torch numpy safetensors
     cargo build --release --bin bandroot
-    /tmp/export/bin/python scripts/check_export.py RUN_DIR [--bandroot PROGRAM]
+    "$ENV"/bin/python scripts/check_export.py RUN_DIR [--bandroot PROGRAM]
 
 Ours are what `bandroot eval RUN_DIR` says of the test examples; PyTorch's come from parameters.safetensors, the model
 that config.toml names, and the test examples that `bandroot data export` writes. The logits must agree to 1e-4 (of

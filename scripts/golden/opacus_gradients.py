@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Per-example gradients by Opacus' grad_sample, for small networks of every layer and the paper's ConvNet.
 
-    python3 -m venv /tmp/golden && /tmp/golden/bin/pip install torch opacus==1.6.0 numpy
-    /tmp/golden/bin/python scripts/golden/opacus_gradients.py
+    python3 -m venv "$ENV" && "$ENV"/bin/pip install torch opacus==1.6.0 numpy
+    "$ENV"/bin/python scripts/golden/opacus_gradients.py
 
 Writes crates/dp-train/tests/golden/opacus.json in half a minute. Weights, images and the vectors of the
 projections follow scripts/golden/formula.py, so the file holds results only: per example and tensor the norm, two

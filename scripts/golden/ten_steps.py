@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Ten steps of both ConvNets without noise, in PyTorch with per-example gradients by Opacus.
 
-    python3 -m venv /tmp/golden && /tmp/golden/bin/pip install torch opacus==1.6.0 numpy
-    /tmp/golden/bin/python scripts/golden/ten_steps.py
+    python3 -m venv "$ENV" && "$ENV"/bin/pip install torch opacus==1.6.0 numpy
+    "$ENV"/bin/python scripts/golden/ten_steps.py
 
 Writes crates/dp-train/tests/golden/ten_steps.json in about a minute. Each step clips the gradient of every example
 to CLIP_NORM, sums, divides by the batch size, and updates
