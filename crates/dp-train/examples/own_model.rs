@@ -53,7 +53,14 @@ pub(crate) fn train() -> Result<f64, Box<dyn Error>> {
     let model = Architecture::new(
         Shape::Image { channels: 1, height: SIDE, width: SIDE },
         vec![
-            Layer::Conv2d { in_channels: 1, out_channels: 16, kernel: 3, stride: 1, padding: 1 },
+            Layer::Conv2d {
+                in_channels: 1,
+                out_channels: 16,
+                kernel: 3,
+                stride: 1,
+                padding: 1,
+                groups: 1,
+            },
             Layer::Tanh,
             Layer::AvgPool2d { kernel: 4, stride: 4 },
             Layer::Flatten,
