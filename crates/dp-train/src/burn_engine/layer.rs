@@ -33,6 +33,7 @@ pub(crate) enum Choice {
 
 /// A layer's gradients of single examples.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one per layer, and a tensor is a handle")]
 pub(crate) enum ExampleGradients {
     /// It has no parameters.
     None,

@@ -136,6 +136,7 @@ impl Pass<'_> {
 }
 
 /// What a layer leaves for the clipped sum.
+#[expect(clippy::large_enum_variant, reason = "there is one per layer, and a tensor is a handle")]
 enum Part {
     Held(Vec<Tensor<2>>),
     Ghost(usize, Seen),
