@@ -214,7 +214,7 @@ pub(crate) struct Train {
 
 #[derive(Debug, Args)]
 pub(crate) struct Sweep {
-    /// The file of the sweep (TOML): base, [grid], seeds; for a choice of the best, [select] and [halving]
+    /// The file of the sweep (TOML): base, `[grid]`, seeds; for a choice of the best, `[select]` and `[halving]`
     pub(crate) sweep: PathBuf,
 
     /// Runs at a time; the threads are shared out among them
