@@ -43,6 +43,8 @@ pub(super) struct Session<'a> {
     data: &'a Dataset,
     architecture: &'a Architecture,
     folder: RunFolder,
+    /// When the epoch began, or this session if that was later.
+    since: Instant,
     engine: Box<dyn GradientEngine>,
     state: State,
     feed: Feed<'a>,
@@ -97,6 +99,7 @@ impl<'a> Session<'a> {
             data,
             architecture,
             folder,
+            since: Instant::now(),
             engine,
             state,
             feed: Feed::new(&data.train, views),
@@ -133,7 +136,6 @@ impl<'a> Session<'a> {
     /// Steps up to the end of the epoch, an evaluation and a checkpoint; less if it is to stop.
     fn epoch(&mut self, bar: &ProgressBar, stop: &AtomicBool) -> anyhow::Result<()> {
         let every = self.config.training.checkpoint_steps;
-        let start = Instant::now();
         let mut total = Seen::default();
         loop {
             let rate = self.state.learning_rate(self.state.steps_taken());
@@ -146,12 +148,12 @@ impl<'a> Session<'a> {
                 &[("learning_rate", f64::from(rate))],
                 &[("batch_loss", loss)],
             )?;
-            let speed = total.examples as f64 / start.elapsed().as_secs_f64();
+            let speed = total.examples as f64 / self.since.elapsed().as_secs_f64();
             bar.set_position(taken as u64);
             let epoch = taken.div_ceil(self.steps_per_epoch);
             bar.set_message(format!("epoch {epoch}, {speed:.0} examples/s, {}", self.last()));
             if taken.is_multiple_of(self.steps_per_epoch) {
-                self.evaluate(&total, start)?;
+                self.evaluate(&total)?;
                 return self.checkpoint();
             }
             if stop.load(Ordering::SeqCst) {
@@ -169,12 +171,15 @@ impl<'a> Session<'a> {
         self.epochs.last().map_or(String::new(), percent)
     }
 
-    fn evaluate(&mut self, total: &Seen, start: Instant) -> anyhow::Result<()> {
-        let seconds = start.elapsed().as_secs_f64();
+    /// Evaluates and records. The time of an epoch is all of it: data, steps, noise, this evaluation, and the
+    /// checkpoint of the epoch before.
+    fn evaluate(&mut self, total: &Seen) -> anyhow::Result<()> {
         let (pixels, classes) = (self.data.shape.len(), self.data.classes.len());
         let parameters = self.state.parameters();
         let Evaluation { accuracy, loss } =
             Evaluation::of(&mut *self.engine, parameters, &self.data.test, pixels, classes)?;
+        let seconds = self.since.elapsed().as_secs_f64();
+        self.since = Instant::now();
         let step = self.state.steps_taken();
         let BatchMetrics { examples: views, loss_sum, correct } = total.metrics;
         let views = views.max(1) as f64;
