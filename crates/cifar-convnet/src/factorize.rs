@@ -11,13 +11,10 @@ use mf_core::sensitivity::{self, Sensitivity};
 use mf_core::{Factorization, Loss, Method, Participation, Sgd, Strategy, Workload, bounds};
 use serde::Serialize;
 
-use crate::cli::{Factorize, MethodName};
+use crate::cli::Factorize;
+use crate::method::Choice;
 use crate::output::{self, BadArgument};
 use crate::progress;
-
-/// Diagonals of a banded inverse, and buffers, if nothing is said.
-pub(crate) const FEW_BANDS: usize = 4;
-pub(crate) const FEW_BUFFERS: usize = 3;
 
 /// What `--json` prints, in full precision.
 #[derive(Debug, Serialize)]
@@ -249,51 +246,15 @@ fn participation(arguments: &Factorize) -> anyhow::Result<Participation> {
 }
 
 fn method(arguments: &Factorize, participation: &Participation) -> anyhow::Result<Method> {
-    let name = arguments.method;
-    if arguments.lambda.is_some() && name != MethodName::LambdaCgd {
-        bail!(BadArgument("--lambda is for method lambda-cgd: leave it out".into()));
-    }
-    if arguments.buffers.is_some() && name != MethodName::Blt {
-        bail!(BadArgument("--buffers is for method blt: leave it out".into()));
-    }
-    let bands = arguments.bands.unwrap_or(participation.min_separation());
-    let inverse_bands = arguments.bands.unwrap_or(FEW_BANDS.min(arguments.steps));
-    let (method, only) = match name {
-        MethodName::Bsr => return Ok(Method::Bsr { bands }),
-        MethodName::Toeplitz => return Ok(Method::Toeplitz { bands }),
-        MethodName::NormalisedSqrt => return Ok(Method::NormalisedSquareRoot { bands }),
-        MethodName::Bisr => return Ok(Method::Bisr { bands: inverse_bands }),
-        MethodName::InverseToeplitz => return Ok(Method::InverseToeplitz { bands: inverse_bands }),
-        MethodName::Aof => {
-            ensure!(
-                bands <= participation.min_separation(),
-                BadArgument(format!(
-                    "method aof needs bands up to the separation {}, but --bands is {bands}: with more, \
-                     columns used by one example would overlap",
-                    participation.min_separation()
-                ))
-            );
-            return Ok(Method::Aof { bands, tolerance: arguments.aof.tolerance });
-        }
-        MethodName::LambdaCgd => (Method::LambdaCgd { lambda: arguments.lambda }, arguments.steps),
-        MethodName::Blt => {
-            let buffers = arguments.buffers.unwrap_or(FEW_BUFFERS);
-            (Method::Blt { buffers }, arguments.steps)
-        }
-        MethodName::Sqrt => (Method::SquareRoot, arguments.steps),
-        MethodName::Identity => (Method::Identity, 1),
-        MethodName::Input => (Method::Input, arguments.steps),
+    let choice = Choice {
+        name: arguments.method,
+        bands: arguments.bands,
+        lambda: arguments.lambda,
+        buffers: arguments.buffers,
+        tolerance: arguments.aof.tolerance,
     };
-    match arguments.bands {
-        Some(bands) if bands > arguments.steps || bands == 0 => {
-            Err(mf_core::Error::Bands { bands, steps: arguments.steps }.into())
-        }
-        Some(bands) if bands != only => Err(BadArgument(format!(
-            "method {method} has {only} bands, not {bands}: leave --bands out, or use method bsr"
-        ))
-        .into()),
-        _ => Ok(method),
-    }
+    let method = choice.method(participation.steps(), participation.min_separation());
+    Ok(method.map_err(|error| BadArgument(error.sentence("--")))?)
 }
 
 /// The bounds that apply to this method and pattern; none for a schedule, which no theorem covers.

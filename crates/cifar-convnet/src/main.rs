@@ -6,6 +6,8 @@ mod config;
 
 mod calibrate;
 
+mod method;
+
 mod factorize;
 
 mod plan;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use dp_train::model::ArchitectureError;
 
-use super::Method;
+use crate::method::MethodError;
 
 /// A number of the config that leaves nothing to plan.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,10 +17,8 @@ pub(crate) enum RequestError {
     Validation { share: f64 },
     /// Nothing is to be trained.
     NoEpochs,
-    /// More bands than steps in an epoch, for a method whose columns must not overlap.
-    AofBands { bands: usize, separation: usize },
-    /// A key of one method in the config of another.
-    OtherMethod { key: &'static str, of: &'static str, method: Method },
+    /// No such method.
+    Method(MethodError),
     /// A run is one of at least one.
     NoTrials,
     /// A number that the factorization refuses.
@@ -74,15 +72,7 @@ impl fmt::Display for RequestError {
                 "data.validation must be 0 or leave both parts some examples, but it is {share}"
             ),
             RequestError::NoEpochs => write!(f, "training.epochs must be at least 1"),
-            RequestError::AofBands { bands, separation } => write!(
-                f,
-                "noise.bands must be at most the {separation} steps of an epoch for aof, \
-                 but it is {bands}"
-            ),
-            RequestError::OtherMethod { key, of, method } => write!(
-                f,
-                "noise.{key} is for method {of}, but noise.method is {method}: leave the key out"
-            ),
+            RequestError::Method(error) => f.write_str(&error.sentence("noise.")),
             RequestError::NoTrials => write!(f, "privacy.trials must be at least 1"),
             RequestError::Optimizer(error) => write!(f, "optimizer: {error}"),
             RequestError::LearningRate { learning_rate } => write!(

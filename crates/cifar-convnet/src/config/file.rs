@@ -181,7 +181,7 @@ mod tests {
         let Privacy::Guaranteed(guarantee) = config.privacy else { panic!("it is private") };
         assert_eq!((guarantee.epsilon, guarantee.delta), (8.0, 1e-5));
         assert_eq!((config.training.epochs, config.training.batch_size), (7, 100));
-        assert_eq!(config.noise.unwrap().method, super::super::Method::Aof);
+        assert_eq!(config.noise.unwrap().method, crate::method::MethodName::Aof);
     }
 
     #[test]

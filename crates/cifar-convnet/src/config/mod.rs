@@ -1,12 +1,12 @@
 //! Configs: one TOML file per experiment, checked before anything happens.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::dataset;
+use crate::method::MethodName;
 
 pub(crate) mod engine;
 
@@ -120,7 +120,7 @@ fn default_folder() -> PathBuf {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Noise {
     /// The factorization.
-    pub(crate) method: Method,
+    pub(crate) method: MethodName,
     /// Diagonals of the strategy, for bsr, toeplitz, normalised-sqrt and aof, the steps of one epoch if left
     /// out; of its inverse, for bisr and inverse-toeplitz, 4 if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -157,52 +157,6 @@ pub(crate) enum StrategyFor {
     ConstantRate,
     /// Those of the schedule.
     Schedule,
-}
-
-/// A factorization by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Method {
-    /// Independent noise: DP-SGD.
-    Identity,
-    /// Noise on the iterates.
-    Input,
-    /// The square root of the workload.
-    Sqrt,
-    /// The banded square root.
-    Bsr,
-    /// The approximately optimal factorization.
-    Aof,
-    /// The banded inverse square root.
-    Bisr,
-    /// One row of noise taken back in part.
-    LambdaCgd,
-    /// The best banded Toeplitz strategy.
-    Toeplitz,
-    /// The best strategy with a banded Toeplitz inverse.
-    InverseToeplitz,
-    /// Buffered linear Toeplitz.
-    Blt,
-    /// The banded square root with columns of unit norm.
-    NormalisedSqrt,
-}
-
-impl fmt::Display for Method {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Method::Identity => "identity",
-            Method::Input => "input",
-            Method::Sqrt => "sqrt",
-            Method::Bsr => "bsr",
-            Method::Aof => "aof",
-            Method::Bisr => "bisr",
-            Method::LambdaCgd => "lambda-cgd",
-            Method::Toeplitz => "toeplitz",
-            Method::InverseToeplitz => "inverse-toeplitz",
-            Method::Blt => "blt",
-            Method::NormalisedSqrt => "normalised-sqrt",
-        })
-    }
 }
 
 /// How the parameters move: `m = momentum m + gradient`, `theta = decay_factor theta - learning_rate m`.

@@ -8,10 +8,10 @@ use mf_core::Sgd;
 
 use super::error::RequestError;
 use super::privacy::{Guarantee, Neighbouring, Privacy};
-use super::{Config, Data, Method, Noise, Record, StrategyFor};
+use super::{Config, Data, Noise, Record, StrategyFor};
 use crate::dataset::textures::Textures;
 use crate::dataset::{Dataset, Name};
-use crate::factorize::{FEW_BANDS, FEW_BUFFERS};
+use crate::method::Choice;
 
 impl Data {
     /// How many examples there will be to train on, without reading them.
@@ -138,18 +138,13 @@ impl Config {
             return Err(RequestError::NoTrials);
         }
         let Steps { per_epoch, total } = self.steps()?;
-        let bands = noise.bands.unwrap_or(per_epoch);
-        if noise.method == Method::Aof && bands > per_epoch {
-            return Err(RequestError::AofBands { bands, separation: per_epoch });
-        }
-        let inverse_bands = noise.bands.unwrap_or(FEW_BANDS.min(total));
-        let Noise { method, lambda, buffers, .. } = *noise;
-        if lambda.is_some() && method != Method::LambdaCgd {
-            return Err(RequestError::OtherMethod { key: "lambda", of: "lambda-cgd", method });
-        }
-        if buffers.is_some() && method != Method::Blt {
-            return Err(RequestError::OtherMethod { key: "buffers", of: "blt", method });
-        }
+        let choice = Choice {
+            name: noise.method,
+            bands: noise.bands,
+            lambda: noise.lambda,
+            buffers: noise.buffers,
+            tolerance: noise.tolerance,
+        };
         Ok(PlanRequest {
             sgd: self.sgd()?,
             learning_rates: self.optimizer.factors(total)?,
@@ -157,21 +152,7 @@ impl Config {
                 StrategyFor::ConstantRate => plan::StrategyFor::ConstantRate,
                 StrategyFor::Schedule => plan::StrategyFor::Schedule,
             },
-            method: match noise.method {
-                Method::Identity => mf_core::Method::Identity,
-                Method::Input => mf_core::Method::Input,
-                Method::Sqrt => mf_core::Method::SquareRoot,
-                Method::Bsr => mf_core::Method::Bsr { bands },
-                Method::Aof => mf_core::Method::Aof { bands, tolerance: noise.tolerance },
-                Method::Bisr => mf_core::Method::Bisr { bands: inverse_bands },
-                Method::LambdaCgd => mf_core::Method::LambdaCgd { lambda },
-                Method::Toeplitz => mf_core::Method::Toeplitz { bands },
-                Method::InverseToeplitz => {
-                    mf_core::Method::InverseToeplitz { bands: inverse_bands }
-                }
-                Method::Blt => mf_core::Method::Blt { buffers: buffers.unwrap_or(FEW_BUFFERS) },
-                Method::NormalisedSqrt => mf_core::Method::NormalisedSquareRoot { bands },
-            },
+            method: choice.method(total, per_epoch).map_err(RequestError::Method)?,
             steps: total,
             min_separation: per_epoch,
             max_participations: Some(self.training.epochs),
