@@ -74,6 +74,9 @@ mod peak;
 mod reference;
 
 #[cfg(test)]
+pub(crate) mod cases;
+
+#[cfg(test)]
 mod tests;
 
 #[cfg(test)]

@@ -1,52 +1,14 @@
 //! The engine against the definition.
 
 use super::*;
+use crate::engine::cases::{batch, classifier, conv, distance, grouped, norm, wide};
 use crate::engine::reference::{self, Example};
 use crate::model::{Layer, Shape, initial_parameters};
 use crate::seeds::RunSeed;
 
+mod copies;
+
 const METHODS: [ConvolutionMethod; 2] = [ConvolutionMethod::Winograd, ConvolutionMethod::Direct];
-
-fn conv(i: usize, o: usize, kernel: usize, stride: usize, padding: usize) -> Layer {
-    grouped(i, o, (kernel, stride, padding), 1)
-}
-
-fn grouped(i: usize, o: usize, window: (usize, usize, usize), groups: usize) -> Layer {
-    let (kernel, stride, padding) = window;
-    Layer::Conv2d { in_channels: i, out_channels: o, kernel, stride, padding, groups }
-}
-
-/// The layers on an image, then a linear layer to 5 classes.
-fn classifier(input: (usize, usize, usize), mut layers: Vec<Layer>) -> Architecture {
-    let (channels, height, width) = input;
-    let input = Shape::Image { channels, height, width };
-    layers.push(Layer::Flatten);
-    let features = Architecture::new(input, layers.clone()).unwrap().shapes().last().unwrap().len();
-    layers.push(Layer::Linear { in_features: features, out_features: 5 });
-    Architecture::new(input, layers).unwrap()
-}
-
-/// Images with varied pixels, and labels.
-fn batch(architecture: &Architecture, examples: usize) -> (Vec<f32>, Vec<u32>) {
-    let pixels = architecture.shapes()[0].len();
-    let wave = |i: usize| ((i * 7919 % 1009) as f32 / 504.5 - 1.0) * ((i % 13) as f32 / 13.0);
-    let images = (0..examples * pixels).map(wave).collect();
-    let classes = architecture.shapes().last().unwrap().len() as u32;
-    (images, (0..examples as u32).map(|i| i * 3 % classes).collect())
-}
-
-fn wide(x: &[f32]) -> Vec<f64> {
-    x.iter().map(|&x| f64::from(x)).collect()
-}
-
-fn norm(x: &[f64]) -> f64 {
-    x.iter().map(|x| x * x).sum::<f64>().sqrt()
-}
-
-fn distance(x: &[f32], y: &[f64]) -> f64 {
-    assert_eq!(x.len(), y.len());
-    norm(&x.iter().zip(y).map(|(x, y)| f64::from(*x) - y).collect::<Vec<_>>())
-}
 
 struct Case {
     architecture: Architecture,
@@ -300,136 +262,6 @@ fn examples_below_the_clip_norm_are_unchanged() {
         let error = distance(&sum.into_values(), &wide(&plain));
         assert!(error <= 1e-6 * norm(&wide(&plain)), "{error:e}");
     }
-}
-
-/// Clipped sums of means over `copies` images each, by the definition.
-fn means(case: &Case, copies: usize, clip: f64) -> (Vec<f64>, ClipCounts, f64) {
-    let mut sum = vec![0.0; case.parameters.len()];
-    let mut counts = ClipCounts::default();
-    let mut scale_of_sum = 0.0;
-    for group in case.examples.chunks(copies) {
-        let mut mean = vec![0.0; sum.len()];
-        for example in group {
-            let terms = mean.iter_mut().zip(&example.gradient);
-            terms.for_each(|(m, g)| *m += g / copies as f64);
-        }
-        let size = norm(&mean);
-        counts.examples += 1;
-        counts.clipped += usize::from(size > clip);
-        scale_of_sum += size.min(clip);
-        sum.iter_mut().zip(&mean).for_each(|(s, m)| *s += (clip / size).min(1.0) * m);
-    }
-    (sum, counts, scale_of_sum)
-}
-
-#[test]
-fn the_mean_over_copies_is_clipped_once() {
-    // Smooth layers: where ReLU or max pooling are undecided, f32 and f64 may take different sides.
-    let smooth = vec![
-        conv(3, 16, 3, 1, 1),
-        Layer::Tanh,
-        conv(16, 32, 3, 1, 1),
-        Layer::GroupNorm { groups: 4 },
-        Layer::Tanh,
-        Layer::AvgPool2d { kernel: 2, stride: 2 },
-        conv(32, 64, 3, 1, 1),
-    ];
-    let images = 24;
-    let mut case = Case::new(classifier((3, 9, 8), smooth), images);
-    let pixels = case.architecture.shapes()[0].len();
-    for copies in [2, 3, 4, 6, 12] {
-        let classes: Vec<u32> = (0..images / copies).map(|i| (i % 3) as u32).collect();
-        for (i, image) in case.images.chunks(pixels).enumerate() {
-            let (parameters, label) = (wide(&case.parameters), classes[i / copies] as usize);
-            case.examples[i] =
-                reference::example(&case.architecture, &parameters, &wide(image), label);
-        }
-        let norms: f64 = case.examples.iter().map(|e| norm(&e.gradient)).sum();
-        let middle = norms / images as f64;
-        for convolution in METHODS {
-            for (threads, microbatch, portable) in [(1, 0, false), (2, 5, false), (1, 3, true)] {
-                let options = EngineOptions { threads, microbatch, convolution, portable };
-                let mut engine = case.engine(options);
-                let batch = Batch { images: &case.images, labels: &classes };
-                for clip in [0.7 * middle, 0.01 * middle, 100.0 * middle] {
-                    let (expected, counts, scale) = means(&case, copies, clip);
-                    let (sum, metrics) =
-                        engine.clipped_sum_of_means(&case.parameters, batch, copies, clip).unwrap();
-                    assert_eq!((sum.counts(), metrics.examples), (counts, images));
-                    let error = distance(&sum.into_values(), &expected) / scale;
-                    assert!(error < 5e-5, "{copies} copies, {options:?}: {error:e}");
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn the_means_of_the_convnet_are_those_of_its_own_gradients() {
-    let convnet = Architecture::convnet();
-    let parameters = initial_parameters(&convnet, RunSeed(5));
-    let (images, labels) = batch(&convnet, 20);
-    let mut engine = Engine::new(&convnet, EngineOptions::default()).unwrap();
-    for copies in [2, 5, 10] {
-        let classes = &labels[..20 / copies];
-        let mut mean_of = |example: usize| -> Vec<f64> {
-            let mut mean = vec![0.0; parameters.len()];
-            for copy in 0..copies {
-                let image = &images[(example * copies + copy) * 3072..][..3072];
-                let one = Batch { images: image, labels: &classes[example..=example] };
-                let (gradient, _) = engine.gradient_sum(&parameters, one).unwrap();
-                let terms = mean.iter_mut().zip(wide(&gradient));
-                terms.for_each(|(m, g)| *m += g / copies as f64);
-            }
-            mean
-        };
-        let means: Vec<_> = (0..classes.len()).map(&mut mean_of).collect();
-        let clip = 0.9 * means.iter().map(|mean| norm(mean)).fold(0.0, f64::max);
-        let mut expected = vec![0.0; parameters.len()];
-        for mean in &means {
-            let scale = (clip / norm(mean)).min(1.0);
-            expected.iter_mut().zip(mean).for_each(|(e, m)| *e += scale * m);
-        }
-        let batch = Batch { images: &images, labels: classes };
-        let (sum, _) = engine.clipped_sum_of_means(&parameters, batch, copies, clip).unwrap();
-        assert!(sum.counts().clipped >= 1);
-        let error = distance(&sum.into_values(), &expected) / norm(&expected);
-        assert!(error < 2e-5, "{copies} copies: {error:e}");
-    }
-}
-
-#[test]
-fn copies_do_not_widen_what_an_example_can_do() {
-    let convnet = Architecture::convnet();
-    let parameters = initial_parameters(&convnet, RunSeed(5));
-    let (images, labels) = batch(&convnet, 10);
-    let mut engine = Engine::new(&convnet, EngineOptions::default()).unwrap();
-    let one = Batch { images: &images, labels: &labels[..1] };
-    for clip in [1e-4, 0.1, 1.0] {
-        let (sum, _) = engine.clipped_sum_of_means(&parameters, one, 10, clip).unwrap();
-        assert!(norm(&wide(&sum.into_values())) <= clip * (1.0 + 1e-7));
-    }
-    // Equal copies are one image.
-    let same = [&images[..3072]; 5].concat();
-    let same = Batch { images: &same, labels: &labels[..1] };
-    let single = Batch { images: &images[..3072], labels: &labels[..1] };
-    let (five, _) = engine.clipped_sum_of_means(&parameters, same, 5, 1e6).unwrap();
-    let (once, _) = engine.clipped_sum(&parameters, single, 1e6).unwrap();
-    let once = wide(&once.into_values());
-    assert!(distance(&five.into_values(), &once) < 1e-5 * norm(&once));
-    // One bad copy spoils its example and no other.
-    let mut spoiled = images.clone();
-    spoiled[3072] = f32::NAN;
-    let pairs = |images| Batch { images, labels: &labels[..5] };
-    let (sum, _) = engine.clipped_sum_of_means(&parameters, pairs(&spoiled), 2, 0.5).unwrap();
-    assert_eq!((sum.counts().examples, sum.counts().non_finite), (5, 1));
-    let kept = Batch { images: &images[2 * 3072..], labels: &labels[1..5] };
-    let (without, _) = engine.clipped_sum_of_means(&parameters, kept, 2, 0.5).unwrap();
-    assert!(distance(&sum.into_values(), &wide(&without.into_values())) < 1e-5);
-    let none = engine.clipped_sum_of_means(&parameters, single, 0, 1.0);
-    assert_eq!(none.unwrap_err(), EngineError::NoCopies);
-    let uneven = engine.clipped_sum_of_means(&parameters, single, 2, 1.0);
-    assert_eq!(uneven.unwrap_err(), EngineError::Images { expected: 6144, found: 3072 });
 }
 
 #[test]

@@ -1,0 +1,44 @@
+//! Small models, batches and distances that the tests of both engines share.
+
+use crate::model::{Architecture, Layer, Shape};
+
+pub(crate) fn conv(i: usize, o: usize, kernel: usize, stride: usize, padding: usize) -> Layer {
+    grouped(i, o, (kernel, stride, padding), 1)
+}
+
+pub(crate) fn grouped(i: usize, o: usize, window: (usize, usize, usize), groups: usize) -> Layer {
+    let (kernel, stride, padding) = window;
+    Layer::Conv2d { in_channels: i, out_channels: o, kernel, stride, padding, groups }
+}
+
+/// The layers on an image, then a linear layer to 5 classes.
+pub(crate) fn classifier(input: (usize, usize, usize), mut layers: Vec<Layer>) -> Architecture {
+    let (channels, height, width) = input;
+    let input = Shape::Image { channels, height, width };
+    layers.push(Layer::Flatten);
+    let features = Architecture::new(input, layers.clone()).unwrap().shapes().last().unwrap().len();
+    layers.push(Layer::Linear { in_features: features, out_features: 5 });
+    Architecture::new(input, layers).unwrap()
+}
+
+/// Images with varied pixels, and labels.
+pub(crate) fn batch(architecture: &Architecture, examples: usize) -> (Vec<f32>, Vec<u32>) {
+    let pixels = architecture.shapes()[0].len();
+    let wave = |i: usize| ((i * 7919 % 1009) as f32 / 504.5 - 1.0) * ((i % 13) as f32 / 13.0);
+    let images = (0..examples * pixels).map(wave).collect();
+    let classes = architecture.shapes().last().unwrap().len() as u32;
+    (images, (0..examples as u32).map(|i| i * 3 % classes).collect())
+}
+
+pub(crate) fn wide(x: &[f32]) -> Vec<f64> {
+    x.iter().map(|&x| f64::from(x)).collect()
+}
+
+pub(crate) fn norm(x: &[f64]) -> f64 {
+    x.iter().map(|x| x * x).sum::<f64>().sqrt()
+}
+
+pub(crate) fn distance(x: &[f32], y: &[f64]) -> f64 {
+    assert_eq!(x.len(), y.len());
+    norm(&x.iter().zip(y).map(|(x, y)| f64::from(*x) - y).collect::<Vec<_>>())
+}
