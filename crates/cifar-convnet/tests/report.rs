@@ -182,12 +182,17 @@ fn an_imported_run_is_small_and_says_where_its_strategy_went() {
 fn what_is_recorded_is_not_planned_again() {
     let folder = tempfile::tempdir().unwrap();
     let results = folder.path().join("results");
+    // The hyper-parameters of the runs that are made up.
+    let tuned = folder.path().join("tuned.toml");
+    let text =
+        "[default]\nclip_norm = 1.0\nlearning_rate = 0.4\nmomentum = 0.9\ndecay_factor = 0.999\n";
+    fs::write(&tuned, text).unwrap();
     let plan = |more: &str| {
         let arguments = format!(
             "reproduce accuracy --epsilon 8 --method bsr --seeds 0,1 --dry-run --results {} --out {}/runs --tuned {} {more}",
             results.display(),
             folder.path().display(),
-            repository("configs/paper/tuned.toml")
+            tuned.display()
         );
         let assert = bandroot(&arguments).assert().success();
         String::from_utf8_lossy(&assert.get_output().stdout).into_owned()
