@@ -10,6 +10,13 @@ use crate::engine::tile::{COLUMNS, Product, Rows, Start, Steps, product};
 use crate::engine::vector::{Isa, kernel};
 use crate::engine::winograd::Winograd;
 
+mod offsets;
+
+mod packing;
+
+pub(crate) use offsets::Offsets;
+pub(crate) use packing::Weights;
+
 /// The geometry of one convolution.
 #[derive(Debug)]
 pub(crate) struct Convolution {
@@ -29,34 +36,7 @@ pub(crate) struct Convolution {
     /// The norm comes from Gram matrices; gradients are summed over examples at once.
     pub(crate) ghost: bool,
     pub(crate) winograd: Option<Winograd>,
-    pub(crate) lists: Lists,
-}
-
-/// Offsets of the rows and columns of the products.
-#[derive(Debug, Default)]
-pub(crate) struct Lists {
-    windows: Vec<u32>,
-    outputs: Vec<u32>,
-    out_groups: Vec<u32>,
-    gradient_windows: Vec<u32>,
-    input_pixels: Vec<u32>,
-    input_groups: Vec<u32>,
-    window_floats: Vec<u32>,
-    packed_rows: Vec<u32>,
-    patch_rows: Vec<u32>,
-    patch_groups: Vec<u32>,
-}
-
-/// The parameters of one convolution in the order in which the products read them.
-#[derive(Debug, Default)]
-pub(crate) struct Weights {
-    pub(crate) forward: Vec<f32>,
-    pub(crate) backward: Vec<f32>,
-    /// Scratch: the weights before a transform.
-    pub(crate) plain: Vec<f32>,
-    pub(crate) bias: Vec<f32>,
-    /// One per group of a grouped convolution, which uses nothing else.
-    pub(crate) groups: Vec<Weights>,
+    pub(crate) offsets: Offsets,
 }
 
 /// How the input gradient is computed.
@@ -90,92 +70,9 @@ impl Convolution {
         self.kernel.0 * self.kernel.1 * self.input.pitch
     }
 
-    /// Fills in the offsets once the geometry is known.
-    pub(crate) fn prepare(&mut self) {
-        let (input, output, gradient) = (self.input, self.output, self.output_gradient);
-        let shift = input.border - self.padding;
-        let groups = |channels: usize| (0..channels as u32).step_by(COLUMNS).collect::<Vec<_>>();
-        let window = |y: usize, x: usize| {
-            input.bordered(y * self.stride + shift, x * self.stride + shift) as u32
-        };
-        let grid = |height: usize, width: usize, at: &dyn Fn(usize, usize) -> u32| {
-            (0..height * width).map(|i| at(i / width, i % width)).collect::<Vec<_>>()
-        };
-        let mut lists = Lists {
-            windows: grid(output.height, output.width, &window),
-            outputs: output.pixels(),
-            out_groups: groups(output.pitch),
-            window_floats: (0..(self.kernel.1 * input.pitch) as u32).collect(),
-            ..Lists::default()
-        };
-        lists.packed_rows = lists.window_floats.iter().map(|r| r * output.pitch as u32).collect();
-        if let Some(target) = self.input_gradient {
-            match self.backward_kind() {
-                Backward::Flipped => {
-                    let shift = gradient.border - (self.kernel.0 - 1 - self.padding);
-                    let at = |y, x| gradient.bordered(y + shift, x + shift) as u32;
-                    lists.gradient_windows = grid(input.height, input.width, &at);
-                    lists.input_pixels = target.pixels();
-                    lists.input_groups = groups(target.pitch);
-                }
-                Backward::Patches => {
-                    let patch = self.window();
-                    let rows = 0..self.positions();
-                    lists.gradient_windows = gradient.pixels();
-                    lists.patch_rows = rows.map(|r| (r * patch) as u32).collect();
-                    lists.patch_groups = groups(patch);
-                }
-            }
-        }
-        self.lists = lists;
-    }
-
     /// Floats of scratch that the input gradient of one example needs.
     pub(crate) fn scratch(&self) -> usize {
-        self.lists.patch_rows.len() * self.window()
-    }
-
-    /// Brings weights and bias into the order of the products. O(weights).
-    pub(crate) fn pack(&self, isa: Isa, (source, bias): (&[f32], &[f32]), weights: &mut Weights) {
-        let (kh, kw) = self.kernel;
-        let (ci, co) = (self.input.channels, self.output.channels);
-        let (ci_pitch, co_pitch) = (self.input.pitch, self.output.pitch);
-        weights.bias.resize(co_pitch, 0.0);
-        weights.bias[..co].copy_from_slice(bias);
-        if let Some(winograd) = &self.winograd {
-            winograd.pack(isa, self, source, weights);
-            return;
-        }
-        let window = self.window();
-        weights.forward.resize(window * co_pitch, 0.0);
-        let backward = self.input_gradient.is_some().then(|| self.backward_kind());
-        if backward.is_some() {
-            weights.backward.resize(window * co_pitch, 0.0);
-        }
-        for o in 0..co {
-            for i in 0..ci {
-                for y in 0..kh {
-                    for x in 0..kw {
-                        let value = source[((o * ci + i) * kh + y) * kw + x];
-                        let k = (y * kw + x) * ci_pitch + i;
-                        let group = o / COLUMNS * window;
-                        weights.forward[(group + k) * COLUMNS + o % COLUMNS] = value;
-                        let at = match backward {
-                            None => continue,
-                            Some(Backward::Flipped) => {
-                                let k = ((kh - 1 - y) * kw + kw - 1 - x) * co_pitch + o;
-                                let group = i / COLUMNS * (kh * kw * co_pitch);
-                                (group + k) * COLUMNS + i % COLUMNS
-                            }
-                            Some(Backward::Patches) => {
-                                (k / COLUMNS * co_pitch + o) * COLUMNS + k % COLUMNS
-                            }
-                        };
-                        weights.backward[at] = value;
-                    }
-                }
-            }
-        }
+        self.offsets.patch_rows.len() * self.window()
     }
 
     /// `y = w * x + b` for `samples` examples.
@@ -194,7 +91,7 @@ impl Convolution {
             Product {
                 samples,
                 a: x,
-                a_rows: Rows { offsets: &self.lists.windows, stride: self.input.len() },
+                a_rows: Rows { offsets: &self.offsets.windows, stride: self.input.len() },
                 b: &weights.forward,
                 b_group: self.window() * COLUMNS,
                 sum: [
@@ -204,8 +101,8 @@ impl Convolution {
                 ],
                 start: Start::Row(&weights.bias),
                 c: y,
-                c_rows: Rows { offsets: &self.lists.outputs, stride: self.output.len() },
-                columns: &self.lists.out_groups,
+                c_rows: Rows { offsets: &self.offsets.outputs, stride: self.output.len() },
+                columns: &self.offsets.out_groups,
             },
         );
     }
@@ -228,7 +125,10 @@ impl Convolution {
                 Product {
                     samples,
                     a: dy,
-                    a_rows: Rows { offsets: &self.lists.gradient_windows, stride: gradient.len() },
+                    a_rows: Rows {
+                        offsets: &self.offsets.gradient_windows,
+                        stride: gradient.len(),
+                    },
                     b: &weights.backward,
                     b_group: kh * kw * pitch * COLUMNS,
                     sum: [
@@ -238,8 +138,8 @@ impl Convolution {
                     ],
                     start: Start::Zero,
                     c: dx,
-                    c_rows: Rows { offsets: &self.lists.input_pixels, stride: target.len() },
-                    columns: &self.lists.input_groups,
+                    c_rows: Rows { offsets: &self.offsets.input_pixels, stride: target.len() },
+                    columns: &self.offsets.input_groups,
                 },
             );
             return;
@@ -253,14 +153,17 @@ impl Convolution {
                 Product {
                     samples: count,
                     a: &dy[first * gradient.len()..],
-                    a_rows: Rows { offsets: &self.lists.gradient_windows, stride: gradient.len() },
+                    a_rows: Rows {
+                        offsets: &self.offsets.gradient_windows,
+                        stride: gradient.len(),
+                    },
                     b: &weights.backward,
                     b_group: pitch * COLUMNS,
                     sum: [Steps::ONCE, Steps::ONCE, Steps::new(pitch, 1, COLUMNS)],
                     start: Start::Zero,
                     c: scratch,
-                    c_rows: Rows { offsets: &self.lists.patch_rows, stride: self.scratch() },
-                    columns: &self.lists.patch_groups,
+                    c_rows: Rows { offsets: &self.offsets.patch_rows, stride: self.scratch() },
+                    columns: &self.offsets.patch_groups,
                 },
             );
             for sample in 0..count {
@@ -351,7 +254,7 @@ impl Convolution {
                 Product {
                     samples: 1,
                     a: &x[from..],
-                    a_rows: Rows { offsets: &self.lists.window_floats, stride: 0 },
+                    a_rows: Rows { offsets: &self.offsets.window_floats, stride: 0 },
                     b: &dy[sample * gradient.len() + gradient.pixel(line, 0)..],
                     b_group: COLUMNS,
                     sum: [
@@ -365,29 +268,11 @@ impl Convolution {
                     ],
                     start: if keep { Start::Kept } else { Start::Zero },
                     c: &mut weights[ky * row..][..row],
-                    c_rows: Rows { offsets: &self.lists.packed_rows, stride: 0 },
-                    columns: &self.lists.out_groups,
+                    c_rows: Rows { offsets: &self.offsets.packed_rows, stride: 0 },
+                    columns: &self.offsets.out_groups,
                 },
             );
         }
-    }
-
-    /// Writes a packed gradient in PyTorch's order to those of weights and bias.
-    pub(crate) fn unpack(&self, packed: &[f32], (target, to): (&mut [f32], &mut [f32])) {
-        let (kh, kw) = self.kernel;
-        let (ci, co) = (self.input.channels, self.output.channels);
-        let co_pitch = self.output.pitch;
-        let (weights, bias) = packed.split_at(self.window() * co_pitch);
-        let area = kh * kw;
-        for k in 0..area {
-            for i in 0..ci {
-                let row = &weights[(k * self.input.pitch + i) * co_pitch..][..co];
-                for (o, value) in row.iter().enumerate() {
-                    target[(o * ci + i) * area + k] = *value;
-                }
-            }
-        }
-        to.copy_from_slice(&bias[..co]);
     }
 }
 

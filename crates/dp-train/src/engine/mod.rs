@@ -66,6 +66,12 @@ mod sizes;
 
 mod gradient_engine;
 
+mod options;
+
+mod batch;
+
+mod lanes;
+
 mod device;
 
 mod peak;
@@ -82,9 +88,11 @@ mod tests;
 #[cfg(test)]
 mod golden;
 
+pub use batch::{Batch, BatchMetrics};
 pub use device::Device;
 pub use error::EngineError;
 pub use gradient_engine::GradientEngine;
+pub use options::{ConvolutionMethod, EngineOptions};
 pub use peak::sgemm_seconds;
 
 use std::sync::Mutex;
@@ -94,71 +102,15 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::gradient::{ClipCounts, ClippedSum, GradientError};
 use crate::model::Architecture;
-use block::{Goal, Model, Tally, Workspace};
+use block::{Goal, Model, Workspace};
 use convolution::Weights;
 #[cfg(feature = "burn")]
 pub(crate) use ghost::MULTIPLICATIONS_PER_WEIGHT;
+use lanes::Lane;
 use network::{Network, Op};
+use options::DEFAULT_MICROBATCH;
 pub(crate) use sizes::Sizes;
 use vector::Isa;
-
-/// Most partial sums that are held at once, whatever the number of threads.
-const MOST_LANES: usize = 32;
-/// Floats of the final sum that one thread adds up at a time.
-const CHUNK: usize = 16 * 1024;
-
-/// How 3 x 3 convolutions of stride 1 and padding 1 are computed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ConvolutionMethod {
-    /// F(4x4, 3x3): a quarter of the multiplications, about six times the rounding error.
-    #[default]
-    Winograd,
-    /// The sum as it is written.
-    Direct,
-}
-
-/// How the engine runs. Nothing here changes results beyond rounding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EngineOptions {
-    /// Threads; 0 for one per core.
-    pub threads: usize,
-    /// Examples that go through the network together; 0 for the default.
-    pub microbatch: usize,
-    /// How 3 x 3 convolutions are computed.
-    pub convolution: ConvolutionMethod,
-    /// Whether to do without the CPU's special instructions.
-    pub portable: bool,
-}
-
-impl Default for EngineOptions {
-    fn default() -> Self {
-        let convolution = ConvolutionMethod::default();
-        Self { threads: 0, microbatch: 0, convolution, portable: false }
-    }
-}
-
-/// Examples of a block if none are asked for.
-const DEFAULT_MICROBATCH: usize = 8;
-
-/// A batch of examples: images `[channels][height][width]` one after the other, and their classes.
-#[derive(Debug, Clone, Copy)]
-pub struct Batch<'a> {
-    /// All pixels.
-    pub images: &'a [f32],
-    /// One class per example.
-    pub labels: &'a [u32],
-}
-
-/// What a batch looked like. Depends on the data: not private.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct BatchMetrics {
-    /// Examples in the batch.
-    pub examples: usize,
-    /// The sum of their losses before the step.
-    pub loss_sum: f64,
-    /// How many were classified correctly.
-    pub correct: usize,
-}
 
 /// The network with its buffers, ready for batches of any size.
 #[derive(Debug)]
@@ -172,13 +124,6 @@ pub struct Engine {
     workspaces: Vec<Workspace>,
     lanes: Vec<Lane>,
     total: Vec<f32>,
-}
-
-/// A part of a batch and its partial sum.
-#[derive(Debug, Default)]
-struct Lane {
-    sum: Vec<f32>,
-    tally: Tally,
 }
 
 impl Engine {
@@ -329,70 +274,6 @@ impl Engine {
     ) -> Result<(Vec<f32>, BatchMetrics), EngineError> {
         let (sum, metrics, _) = self.sum(parameters, batch, Goal::Plain)?;
         Ok((sum, metrics))
-    }
-
-    fn sum(
-        &mut self,
-        parameters: &[f32],
-        batch: Batch<'_>,
-        goal: Goal,
-    ) -> Result<(Vec<f32>, BatchMetrics, Tally), EngineError> {
-        let Batch { images, labels } = batch;
-        let copies = goal.copies();
-        self.sizes.check(parameters, images, labels.len() * copies)?;
-        self.sizes.check_labels(labels)?;
-        self.pack(parameters);
-        let examples = labels.len();
-        let block = (self.microbatch / copies).max(1);
-        let lanes = examples.div_ceil(block).min(MOST_LANES);
-        while self.lanes.len() < lanes {
-            let sum = vec![0.0; self.network.packed];
-            self.lanes.push(Lane { sum, tally: Tally::default() });
-        }
-        let (network, weights, isa) = (&self.network, &self.weights, self.isa);
-        let model = Model { isa, network, weights, parameters };
-        let pixels = copies * network.input;
-        let queue = Mutex::new(self.lanes[..lanes].iter_mut().enumerate());
-        self.pool.scope(|scope| {
-            for workspace in &mut self.workspaces {
-                let queue = &queue;
-                scope.spawn(move |_| {
-                    loop {
-                        let next = queue.lock().ok().and_then(|mut queue| queue.next());
-                        let Some((index, lane)) = next else { break };
-                        let (first, end) =
-                            (index * examples / lanes, (index + 1) * examples / lanes);
-                        lane.sum.fill(0.0);
-                        lane.tally = Tally::default();
-                        for at in (first..end).step_by(block) {
-                            let to = end.min(at + block);
-                            let images = &images[at * pixels..to * pixels];
-                            let labels = &labels[at..to];
-                            let sum = &mut lane.sum;
-                            lane.tally += workspace.add_gradients(model, images, labels, goal, sum);
-                        }
-                    }
-                });
-            }
-        });
-        let lanes = &self.lanes[..lanes];
-        let total = &mut self.total;
-        self.pool.install(|| {
-            total.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, total)| {
-                total.fill(0.0);
-                for lane in lanes {
-                    let part = &lane.sum[chunk * CHUNK..][..total.len()];
-                    total.iter_mut().zip(part).for_each(|(t, p)| *t += p);
-                }
-            });
-        });
-        let mut flat = vec![0.0; self.network.parameters];
-        self.network.unpack(total, &mut flat);
-        let mut tally = Tally::default();
-        lanes.iter().for_each(|lane| tally += lane.tally);
-        let (examples, loss_sum) = (examples * copies, tally.loss);
-        let metrics = BatchMetrics { examples, loss_sum, correct: tally.correct };
-        Ok((flat, metrics, tally))
     }
 
     /// Parameters in the order of the kernels, one layer per task.

@@ -1,7 +1,7 @@
 //! An architecture compiled to stages with fixed layouts.
 
 use crate::engine::activation::Activation;
-use crate::engine::convolution::{Convolution, Lists, Weights};
+use crate::engine::convolution::{Convolution, Offsets, Weights};
 use crate::engine::ghost;
 use crate::engine::grouped::Grouped;
 use crate::engine::normalisation::GroupNorm;
@@ -192,7 +192,7 @@ impl Network {
                 packed: 0..0,
                 ghost: false,
                 winograd: fast[i].then(|| Winograd::new(microbatch, size, pitches)),
-                lists: Lists::default(),
+                offsets: Offsets::default(),
             };
             convolution.ghost = ghost::pays(&convolution);
             convolution.prepare();
@@ -282,7 +282,7 @@ fn grouped(architecture: &Architecture, layer: usize, needs_input_gradient: bool
         packed: 0..0,
         ghost: false,
         winograd: None,
-        lists: Lists::default(),
+        offsets: Offsets::default(),
     };
     one.prepare();
     Grouped { groups, one }

@@ -1,0 +1,34 @@
+//! How the engine runs.
+
+/// How 3 x 3 convolutions of stride 1 and padding 1 are computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ConvolutionMethod {
+    /// F(4x4, 3x3): a quarter of the multiplications, about six times the rounding error.
+    #[default]
+    Winograd,
+    /// The sum as it is written.
+    Direct,
+}
+
+/// How the engine runs. Nothing here changes results beyond rounding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Threads; 0 for one per core.
+    pub threads: usize,
+    /// Examples that go through the network together; 0 for the default.
+    pub microbatch: usize,
+    /// How 3 x 3 convolutions are computed.
+    pub convolution: ConvolutionMethod,
+    /// Whether to do without the CPU's special instructions.
+    pub portable: bool,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        let convolution = ConvolutionMethod::default();
+        Self { threads: 0, microbatch: 0, convolution, portable: false }
+    }
+}
+
+/// Examples of a block if none are asked for.
+pub(super) const DEFAULT_MICROBATCH: usize = 8;
