@@ -75,7 +75,7 @@ fn every_cell_of_the_papers_accuracy_table_follows_from_its_base() {
 #[test]
 fn every_config_of_the_repository_can_be_run_and_survives_its_own_file() {
     let mut found = 0;
-    for folder in ["configs", "configs/paper"] {
+    for folder in ["configs", "configs/paper", "configs/successors"] {
         for entry in std::fs::read_dir(repository(folder)).unwrap() {
             let path = entry.unwrap().path();
             let is_config = path.extension().is_some_and(|extension| extension == "toml");
@@ -97,7 +97,7 @@ fn every_config_of_the_repository_can_be_run_and_survives_its_own_file() {
             assert_eq!(read(&written, &[]).unwrap(), config, "{}", path.display());
         }
     }
-    assert!(found >= 8, "{found}");
+    assert!(found >= 10, "{found}");
 }
 
 #[test]
