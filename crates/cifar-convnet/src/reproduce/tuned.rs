@@ -145,4 +145,19 @@ mod tests {
         assert!(read("\n[[tuned]]\nepochs = 11\n").unwrap_err().contains("no cell"));
         assert!(read("\n[[tuned]]\nepoch = 10\n").unwrap_err().contains("epoch"));
     }
+
+    /// One epoch of 100 steps stands in both tables; two settings of it would be trained twice.
+    #[test]
+    fn one_epoch_has_the_same_settings_in_both_tables() {
+        let (tuned, rows) = (read("").unwrap(), paper::accuracy().unwrap());
+        let first = rows.iter().filter(|row| row.steps == 100 && row.participations == 1);
+        let (single, repeated): (Vec<_>, Vec<_>) =
+            first.partition(|row| row.regime == Regime::Single);
+        assert_eq!((single.len(), repeated.len()), (12, 12));
+        for row in single {
+            let other =
+                repeated.iter().find(|r| (r.epsilon, &r.method) == (row.epsilon, &row.method));
+            assert_eq!(tuned.of(row), tuned.of(other.unwrap()), "{} {}", row.epsilon, row.method);
+        }
+    }
 }
