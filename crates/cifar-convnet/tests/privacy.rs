@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use dp_train::batches::Batches;
-use dp_train::certificate::Certificate;
+use dp_train::certificate::{Certificate, Disclosure};
 use dp_train::ledger::Ledger;
 use dp_train::plan::{DpPlan, PlanRecord, PlanRequest, StrategyFor};
 use dp_train::seeds::{KeyOrigin, RunSeed};
@@ -154,7 +154,7 @@ fn certificate(method: Method, key: KeyOrigin) -> Certificate {
     for step in 0..40 {
         ledger.record(step, batches.batch(step)).unwrap();
     }
-    Certificate::new(&plan, key, &ledger, Vec::new(), 1)
+    Certificate::new(&plan, key, &ledger, Disclosure::default())
 }
 
 fn written(folder: &Path, certificate: &Certificate, change: impl Fn(String) -> String) -> String {

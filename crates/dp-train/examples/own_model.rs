@@ -9,7 +9,7 @@
 
 use std::error::Error;
 
-use dp_train::certificate::Certificate;
+use dp_train::certificate::{Certificate, Disclosure};
 use dp_train::engine::{Batch, Engine, EngineOptions};
 use dp_train::model::{Architecture, Layer, Shape, initial_parameters};
 use dp_train::plan::{DpPlan, PlanRequest, StrategyFor};
@@ -103,7 +103,7 @@ pub(crate) fn train() -> Result<f64, Box<dyn Error>> {
 
     // The certificate: what is claimed, for anyone to check.
     let (plan, key) = (training.plan(), training.key_origin());
-    let certificate = Certificate::new(plan, key, training.ledger(), Vec::new(), 1);
+    let certificate = Certificate::new(plan, key, training.ledger(), Disclosure::default());
     println!("{}", certificate.statement);
     if !verify(&certificate).is_private() {
         return Err("the certificate does not hold".into());

@@ -31,10 +31,10 @@ pub const MARGIN: f64 = 1e-9;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Neighbouring {
-    /// One example is there or not; the others keep their places in the order.
+    /// One example is there, or its gradients are zero. The number of examples is public, the others keep their
+    /// places in the order, and batches keep their size. Files of the first version call it `add_remove`.
     #[default]
-    AddRemove,
-    /// One example is there, or its gradients are zero; batches keep their size.
+    #[serde(alias = "add_remove")]
     ZeroOut,
     /// One example is exchanged for another: its update can turn round, which doubles the distance.
     ReplaceOne,
@@ -44,7 +44,7 @@ impl Neighbouring {
     /// The distance between neighbours when one clipped gradient has norm at most 1.
     pub fn factor(self) -> f64 {
         match self {
-            Neighbouring::AddRemove | Neighbouring::ZeroOut => 1.0,
+            Neighbouring::ZeroOut => 1.0,
             Neighbouring::ReplaceOne => 2.0,
         }
     }
@@ -53,7 +53,6 @@ impl Neighbouring {
 impl fmt::Display for Neighbouring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Neighbouring::AddRemove => "add or remove one example",
             Neighbouring::ZeroOut => "zero out one example",
             Neighbouring::ReplaceOne => "replace one example",
         })

@@ -3,16 +3,34 @@
 use mf_core::{Buffer, Method, Noising, Strategy};
 use serde::{Deserialize, Serialize};
 
+use crate::fingerprint::Fingerprint;
 use crate::ledger::{Ledger, Realised};
-use crate::plan::{DpPlan, PlanRecord};
+use crate::plan::{DpPlan, PlanRecord, PlanRequest};
 use crate::seeds::KeyOrigin;
 
-/// The format that is written and read here.
-pub const FORMAT: &str = "bandroot privacy 1";
+/// The format that is written.
+pub const FORMAT: &str = "bandroot privacy 2";
+
+/// The format before it, which is still read: it had no artifacts, called zero-out "add or remove", and its noise
+/// was rounded to f32 before it was added.
+pub const FORMAT_1: &str = "bandroot privacy 1";
 
 /// The class of the noise generator.
-pub const GENERATOR: &str =
+pub const GENERATOR: &str = "ChaCha20 with a 256-bit key, addressed by (step, coordinate); ziggurat normals in \
+                             f64; rows dithered below the last place of f32, added in f64, rounded once";
+
+/// The generator of [`FORMAT_1`].
+pub(crate) const GENERATOR_1: &str =
     "ChaCha20 with a 256-bit key, addressed by (step, coordinate); ziggurat normals in f64";
+
+/// What is not claimed.
+pub const LIMITS: &str = "the Gaussian is sampled in floating point: every f32 that neighbouring data can give is \
+                          possible, with a probability that is right to about 1 part in 10^8 per coordinate, not \
+                          exactly; timing and memory access are not covered";
+
+/// The limits of [`FORMAT_1`].
+pub(crate) const LIMITS_1: &str =
+    "Gaussian noise in floating point; attacks on its last bits are not excluded";
 
 /// Whether a recorded number may be published along with a private model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +85,42 @@ impl RecordedToeplitz {
     }
 }
 
+/// Files and data that a certificate speaks of, so that it cannot be laid beside others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Artifacts {
+    /// SHA-256 of the config, in whatever canonical form the program that wrote it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_sha256: Option<Fingerprint>,
+    /// SHA-256 of the training examples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub training_data_sha256: Option<Fingerprint>,
+    /// SHA-256 of the file with the trained parameters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters_sha256: Option<Fingerprint>,
+}
+
+/// What a run tells of itself besides its plan and its ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disclosure {
+    /// What was recorded, and what of it may be published.
+    pub metrics: Vec<Metric>,
+    /// Runs on the same data among which this one was chosen, itself included.
+    pub trials: u64,
+    /// Training examples that were held out to validate with; nothing protects them.
+    pub held_out_examples: usize,
+    /// Hashes of what the certificate belongs to.
+    pub artifacts: Artifacts,
+}
+
+/// One run, with nothing recorded, nothing held out and nothing bound.
+impl Default for Disclosure {
+    fn default() -> Self {
+        let artifacts = Artifacts::default();
+        Self { metrics: Vec::new(), trials: 1, held_out_examples: 0, artifacts }
+    }
+}
+
 /// All that the privacy of one run rests on.
 ///
 /// Says what was claimed and what happened; that the claim follows is for
@@ -96,41 +150,29 @@ pub struct Certificate {
     /// Runs on the same data among which this one was chosen, itself included. The guarantee is for
     /// one run.
     pub trials: u64,
+    /// Training examples that were held out to validate with. The guarantee is not for them.
+    #[serde(default)]
+    pub held_out_examples: usize,
+    /// Hashes of what this belongs to; empty in [`FORMAT_1`].
+    #[serde(default)]
+    pub artifacts: Artifacts,
     /// What is not claimed.
     pub limits: String,
 }
 
 impl Certificate {
-    /// The certificate of a run, finished or not.
+    /// The certificate of a run in the fixed order of [`Batches`](crate::batches::Batches), finished or not.
     pub fn new(
         plan: &DpPlan,
         noise_key: KeyOrigin,
         ledger: &Ledger,
-        metrics: Vec<Metric>,
-        trials: u64,
+        disclosure: Disclosure,
     ) -> Self {
         let request = plan.request();
-        let statement = match noise_key {
-            KeyOrigin::FixedSeed => {
-                "reproducible, not private: the noise seed was fixed and can be subtracted"
-                    .to_string()
-            }
-            KeyOrigin::OperatingSystem => {
-                let sweep = match trials {
-                    0 | 1 => String::new(),
-                    trials => format!("; choosing among {trials} runs is not covered"),
-                };
-                let (epsilon, delta) = (request.epsilon, request.delta);
-                let neighbours = request.neighbouring;
-                format!(
-                    "one run is ({epsilon}, {delta:e})-differentially private, \
-                     neighbours: {neighbours}{sweep}"
-                )
-            }
-        };
+        let Disclosure { metrics, trials, held_out_examples, artifacts } = disclosure;
         Self {
             format: FORMAT.to_string(),
-            statement,
+            statement: statement(request, noise_key, trials, held_out_examples),
             plan: plan.record().clone(),
             strategy: match request.method {
                 Method::Aof { .. } => {
@@ -147,8 +189,54 @@ impl Certificate {
             realised: ledger.realised(),
             metrics,
             trials,
-            limits: "Gaussian noise in floating point; attacks on its last bits are not excluded"
-                .to_string(),
+            held_out_examples,
+            artifacts,
+            limits: LIMITS.to_string(),
         }
     }
+
+    /// The same certificate after more runs were made on the same data. The number never falls.
+    pub fn with_trials(mut self, trials: u64) -> Self {
+        self.trials = trials.max(self.trials);
+        self.statement = self.derived_statement();
+        self
+    }
+
+    /// The statement that the numbers of this certificate make.
+    pub(crate) fn derived_statement(&self) -> String {
+        let statement =
+            statement(&self.plan.request, self.noise_key, self.trials, self.held_out_examples);
+        match self.format.as_str() {
+            FORMAT_1 => statement.replace("zero out one example", "add or remove one example"),
+            _ => statement,
+        }
+    }
+}
+
+/// In one sentence, what a run can claim.
+fn statement(
+    request: &PlanRequest,
+    noise_key: KeyOrigin,
+    trials: u64,
+    held_out_examples: usize,
+) -> String {
+    if noise_key == KeyOrigin::FixedSeed {
+        return "reproducible, not private: the noise seed was fixed and can be subtracted"
+            .to_string();
+    }
+    let sweep = match trials {
+        0 | 1 => String::new(),
+        trials => format!("; choosing among {trials} runs is not covered"),
+    };
+    let held_out = match held_out_examples {
+        0 => String::new(),
+        held_out => format!(
+            "; it holds for the examples trained on, not for the {held_out} held out to validate with"
+        ),
+    };
+    let PlanRequest { epsilon, delta, neighbouring, .. } = request;
+    format!(
+        "one run is ({epsilon}, {delta:e})-differentially private, \
+         neighbours: {neighbouring}{held_out}{sweep}"
+    )
 }

@@ -1,4 +1,4 @@
-//! The fingerprint of a strategy: SHA-256 of `C`, so that a file can say which matrix it means.
+//! Fingerprints: SHA-256 of a strategy `C`, so that a file can say which matrix it means, or of other bytes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use mf_core::{Noising, Strategy};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// SHA-256 of a strategy's entries, as f64 bits in little-endian order.
+/// SHA-256, of bytes or of a strategy's entries as f64 bits in little-endian order.
 ///
 /// A Toeplitz strategy hashes `"toeplitz"`, `n`, `p` and its `p` coefficients; one with a banded inverse
 /// `"inverse"`, `n`, `p` and the `p` coefficients of the inverse; one with buffers `"buffered"`, `n`, `m` and
@@ -49,6 +49,16 @@ impl Fingerprint {
             }
         }
         Self(hash.finalize().into())
+    }
+
+    /// The fingerprint of a file or of any other bytes.
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// The fingerprint that a hash has computed elsewhere.
+    pub fn from_bytes(digest: [u8; 32]) -> Self {
+        Self(digest)
     }
 
     /// The 32 bytes.

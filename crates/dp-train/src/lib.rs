@@ -79,6 +79,8 @@ pub mod mechanism;
 
 pub mod update;
 
+pub mod seal;
+
 pub mod training;
 
 pub mod certificate;

@@ -2,7 +2,7 @@
 
 use dp_train::batches::Batches;
 use dp_train::calibration::Neighbouring;
-use dp_train::certificate::{Certificate, Exposure, Metric, RecordedToeplitz};
+use dp_train::certificate::{Certificate, Disclosure, Exposure, Metric, RecordedToeplitz};
 use dp_train::comparison::{Comparison, usual_methods};
 use dp_train::ledger::Ledger;
 use dp_train::plan::{DpPlan, PlanError, PlanRequest, StrategyFor};
@@ -26,7 +26,7 @@ fn request(method: Method) -> PlanRequest {
         batch_size: 8,
         epsilon: 4.0,
         delta: 1e-5,
-        neighbouring: Neighbouring::AddRemove,
+        neighbouring: Neighbouring::ZeroOut,
         dim: 1000,
         keep_rows: None,
     }
@@ -91,12 +91,17 @@ fn certificate(plan: &DpPlan) -> Certificate {
         Metric { name: "train_loss".into(), exposure: Exposure::NotPrivate },
         Metric { name: "step".into(), exposure: Exposure::Covered },
     ];
-    Certificate::new(plan, KeyOrigin::OperatingSystem, &ledger, metrics, 1)
+    Certificate::new(
+        plan,
+        KeyOrigin::OperatingSystem,
+        &ledger,
+        Disclosure { metrics, ..Disclosure::default() },
+    )
 }
 
 #[test]
 fn the_noise_is_the_product_of_its_factors() {
-    for neighbouring in [Neighbouring::AddRemove, Neighbouring::ZeroOut, Neighbouring::ReplaceOne] {
+    for neighbouring in [Neighbouring::ZeroOut, Neighbouring::ReplaceOne] {
         let plan =
             DpPlan::new(PlanRequest { neighbouring, ..request(Method::SquareRoot) }).unwrap();
         let record = plan.record();
@@ -343,9 +348,14 @@ fn a_plan_takes_only_the_factorization_it_asked_for() {
 fn a_fixed_seed_is_stamped_into_the_certificate() {
     let plan = DpPlan::new(request(Method::Identity)).unwrap();
     let ledger = Ledger::new(plan.participation(), 10).unwrap();
-    let certificate = Certificate::new(&plan, KeyOrigin::FixedSeed, &ledger, vec![], 1);
+    let certificate = Certificate::new(&plan, KeyOrigin::FixedSeed, &ledger, Disclosure::default());
     assert!(certificate.statement.starts_with("reproducible, not private"));
-    let sweep = Certificate::new(&plan, KeyOrigin::OperatingSystem, &ledger, vec![], 20);
+    let sweep = Certificate::new(
+        &plan,
+        KeyOrigin::OperatingSystem,
+        &ledger,
+        Disclosure { trials: 20, ..Disclosure::default() },
+    );
     assert!(sweep.statement.contains("choosing among 20 runs is not covered"));
 }
 

@@ -2,6 +2,7 @@
 
 use dp_train::gradient::{ClippedSum, NonPrivateGradient, PerSampleGradients};
 use dp_train::plan::{DpPlan, PlanRequest, StrategyFor};
+use dp_train::seal::Seal;
 use dp_train::seeds::{NoiseKey, RunSeed};
 use dp_train::training::checkpoint::ResumeError;
 use dp_train::training::open::{OpenRequest, OpenTraining};
@@ -89,13 +90,14 @@ fn a_continued_run_ends_with_the_same_bits() {
         let mut saved = Vec::new();
         while !whole.is_finished() {
             let mut bytes = Vec::new();
-            whole.save(&mut bytes, b"note").unwrap();
+            whole.save(&mut bytes, &Seal::default(), b"note").unwrap();
             saved.push(bytes);
             whole.step(clip).unwrap();
         }
         for (step, bytes) in saved.iter().enumerate() {
             let (mut continued, note) =
-                Training::load(plan(method), EXAMPLES, 0.05, SEED, &bytes[..]).unwrap();
+                Training::load(plan(method), EXAMPLES, 0.05, SEED, &Seal::default(), &bytes[..])
+                    .unwrap();
             assert_eq!((continued.steps_taken(), &note[..]), (step, &b"note"[..]));
             while !continued.is_finished() {
                 continued.step(clip).unwrap();
@@ -117,9 +119,10 @@ fn a_checkpoint_of_another_run_or_with_any_bit_flipped_is_refused() {
         training.step(clip).unwrap();
     }
     let mut bytes = Vec::new();
-    training.save(&mut bytes, &[1, 2, 3]).unwrap();
+    training.save(&mut bytes, &Seal::default(), &[1, 2, 3]).unwrap();
     let load = |plan: DpPlan, examples, rate, seed, bytes: &[u8]| {
-        Training::load(plan, examples, rate, seed, bytes).map(|(training, _)| training)
+        Training::load(plan, examples, rate, seed, &Seal::default(), bytes)
+            .map(|(training, _)| training)
     };
     let own = || plan(Method::Bsr { bands: 5 });
     assert!(load(own(), EXAMPLES, 0.05, SEED, &bytes).is_ok());
@@ -174,9 +177,10 @@ fn a_schedule_scales_the_steps_and_belongs_to_the_checkpoint() {
         assert!((whole.learning_rate(14) - 0.01).abs() < 1e-9);
         take(&mut whole, 7);
         let mut bytes = Vec::new();
-        whole.save(&mut bytes, b"").unwrap();
+        whole.save(&mut bytes, &Seal::default(), b"").unwrap();
         take(&mut whole, 8);
-        let (mut continued, _) = Training::load(own(), EXAMPLES, 0.05, SEED, &bytes[..]).unwrap();
+        let (mut continued, _) =
+            Training::load(own(), EXAMPLES, 0.05, SEED, &Seal::default(), &bytes[..]).unwrap();
         take(&mut continued, 8);
         assert_eq!(continued.parameters(), whole.parameters());
         // The last rate is another one in the last digit; privacy is the same, the run is not.
@@ -184,7 +188,9 @@ fn a_schedule_scales_the_steps_and_belongs_to_the_checkpoint() {
         other[14] = other[14].next_up();
         for rates in [None, Some(other)] {
             let other = scheduled_plan(method, rates, strategy_for);
-            assert!(Training::load(other, EXAMPLES, 0.05, SEED, &bytes[..]).is_err());
+            assert!(
+                Training::load(other, EXAMPLES, 0.05, SEED, &Seal::default(), &bytes[..]).is_err()
+            );
         }
     }
 }
@@ -227,13 +233,14 @@ fn a_run_without_privacy_continues_bit_by_bit_and_refuses_what_is_not_its_own() 
     let mut saved = Vec::new();
     while !whole.is_finished() {
         let mut bytes = Vec::new();
-        whole.save(&mut bytes, b"note").unwrap();
+        whole.save(&mut bytes, &Seal::default(), b"note").unwrap();
         saved.push(bytes);
         whole.step(mean).unwrap();
     }
     for (step, bytes) in saved.iter().enumerate() {
         let (mut continued, note) =
-            OpenTraining::load(open_request(None), EXAMPLES, SEED, &bytes[..]).unwrap();
+            OpenTraining::load(open_request(None), EXAMPLES, SEED, &Seal::default(), &bytes[..])
+                .unwrap();
         assert_eq!((continued.steps_taken(), &note[..]), (step, &b"note"[..]));
         while !continued.is_finished() {
             continued.step(mean).unwrap();
@@ -242,7 +249,7 @@ fn a_run_without_privacy_continues_bit_by_bit_and_refuses_what_is_not_its_own() 
     }
     let bytes = &saved[6];
     let load = |request, examples, seed, bytes: &[u8]| {
-        OpenTraining::load(request, examples, seed, bytes).map(|_| ())
+        OpenTraining::load(request, examples, seed, &Seal::default(), bytes).map(|_| ())
     };
     let other = |change: fn(&mut OpenRequest)| {
         let mut request = open_request(None);
@@ -265,11 +272,12 @@ fn a_run_without_privacy_continues_bit_by_bit_and_refuses_what_is_not_its_own() 
     }
     // Neither kind of checkpoint is taken for the other.
     let mut private = Vec::new();
-    start(Method::Identity).save(&mut private, b"").unwrap();
+    start(Method::Identity).save(&mut private, &Seal::default(), b"").unwrap();
     assert!(matches!(
         load(open_request(None), EXAMPLES, SEED, &private),
         Err(ResumeError::Version)
     ));
-    let loaded = Training::load(plan(Method::Identity), EXAMPLES, 0.05, SEED, &bytes[..]);
+    let loaded =
+        Training::load(plan(Method::Identity), EXAMPLES, 0.05, SEED, &Seal::default(), &bytes[..]);
     assert!(matches!(loaded, Err(ResumeError::Version)));
 }

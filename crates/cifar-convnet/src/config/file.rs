@@ -169,7 +169,7 @@ mod tests {
         let config = in_folder(&[("a.toml", WHOLE)], &[]).unwrap();
         assert_eq!((config.optimizer.momentum, config.optimizer.decay_factor), (0.0, 1.0));
         let Privacy::Guaranteed(guarantee) = config.privacy else { panic!("it is private") };
-        assert_eq!(guarantee.neighbouring, Neighbouring::AddRemove);
+        assert_eq!(guarantee.neighbouring, Neighbouring::ZeroOut);
         assert_eq!(config.noise.unwrap().bands, None);
     }
 

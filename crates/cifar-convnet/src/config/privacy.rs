@@ -58,10 +58,10 @@ fn one_run() -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Neighbouring {
-    /// One example more or less, at the same place in the order: its gradients are zero.
+    /// One example's gradients are zero. The number of examples is public, and the others keep their places;
+    /// `add-remove` is an older word for it.
     #[default]
-    AddRemove,
-    /// One example's gradients are set to zero.
+    #[serde(alias = "add-remove")]
     ZeroOut,
     /// One example is another one, which needs twice the noise.
     ReplaceOne,

@@ -161,7 +161,6 @@ impl Config {
             epsilon: guarantee.epsilon,
             delta: guarantee.delta,
             neighbouring: match guarantee.neighbouring {
-                Neighbouring::AddRemove => calibration::Neighbouring::AddRemove,
                 Neighbouring::ZeroOut => calibration::Neighbouring::ZeroOut,
                 Neighbouring::ReplaceOne => calibration::Neighbouring::ReplaceOne,
             },

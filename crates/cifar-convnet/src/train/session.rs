@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, bail};
-use dp_train::certificate::Certificate;
+use dp_train::certificate::{Certificate, Disclosure};
 use dp_train::engine::{BatchMetrics, GradientEngine};
 use dp_train::model::Architecture;
 use dp_train::seeds::{KeyOrigin, RunSeed};
@@ -232,7 +232,8 @@ impl<'a> Session<'a> {
                 let (plan, origin) = (training.plan(), training.key_origin());
                 let metrics = metrics::metrics(record);
                 let (ledger, trials) = (training.ledger(), self.config.privacy.trials());
-                let certificate = Certificate::new(plan, origin, ledger, metrics, trials);
+                let disclosure = Disclosure { metrics, trials, ..Disclosure::default() };
+                let certificate = Certificate::new(plan, origin, ledger, disclosure);
                 self.folder.write("privacy.json", output::json(&certificate)?.as_bytes())?;
                 Claim {
                     epsilon: Some(plan.request().epsilon),

@@ -5,6 +5,7 @@ use dp_train::engine::{Batch, BatchMetrics, GradientEngine};
 use dp_train::gradient::NonPrivateGradient;
 use dp_train::model::{Architecture, initial_parameters};
 use dp_train::plan::DpPlan;
+use dp_train::seal::Seal;
 use dp_train::seeds::{NoiseKey, RunSeed};
 use dp_train::training::Training;
 use dp_train::training::open::{OpenRequest, OpenTraining};
@@ -78,11 +79,19 @@ impl State {
         let (seed, examples) = (RunSeed(config.training.seed), examples(data)?);
         let loaded = folder.load_checkpoint(|file| match &request {
             Request::Private(plan, rate) => {
-                let loaded = Training::load(plan.as_ref().clone(), examples, *rate, seed, file);
+                let loaded = Training::load(
+                    plan.as_ref().clone(),
+                    examples,
+                    *rate,
+                    seed,
+                    &Seal::default(),
+                    file,
+                );
                 loaded.map(|(training, note)| (State::Private(Box::new(training)), note))
             }
             Request::Open(request) => {
-                let loaded = OpenTraining::load(request.clone(), examples, seed, file);
+                let loaded =
+                    OpenTraining::load(request.clone(), examples, seed, &Seal::default(), file);
                 let state = |training| State::Open(Box::new(training), config.optimizer.clip_norm);
                 loaded.map(|(training, note)| (state(training), note))
             }
@@ -129,8 +138,8 @@ impl State {
     pub(super) fn bytes(&self, note: &[u8]) -> anyhow::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         match self {
-            State::Private(training) => training.save(&mut bytes, note)?,
-            State::Open(training, _) => training.save(&mut bytes, note)?,
+            State::Private(training) => training.save(&mut bytes, &Seal::default(), note)?,
+            State::Open(training, _) => training.save(&mut bytes, &Seal::default(), note)?,
         }
         Ok(bytes)
     }

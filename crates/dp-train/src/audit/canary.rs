@@ -52,7 +52,7 @@ impl Canary {
         match (world, self.neighbouring) {
             (World::With, _) => self.clip_norm,
             (World::Without, Neighbouring::ReplaceOne) => -self.clip_norm,
-            (World::Without, Neighbouring::AddRemove | Neighbouring::ZeroOut) => 0.0,
+            (World::Without, Neighbouring::ZeroOut) => 0.0,
         }
     }
 

@@ -259,6 +259,10 @@ impl GradientEngine for BurnEngine {
         format!("{}{threads}, microbatches of {}", self.open.name, self.microbatch)
     }
 
+    fn arithmetic(&self) -> String {
+        format!("burn, {}", self.open.name)
+    }
+
     fn forward(
         &mut self,
         parameters: &[f32],

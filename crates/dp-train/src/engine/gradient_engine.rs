@@ -15,6 +15,10 @@ pub trait GradientEngine: fmt::Debug {
     /// What computes, in a few words.
     fn description(&self) -> String;
 
+    /// What the last bits of a sum depend on besides the options: the device and its instruction set, but not
+    /// the number of threads. A checkpoint is continued with the same arithmetic only.
+    fn arithmetic(&self) -> String;
+
     /// The logits of every image, `classes` numbers each.
     ///
     /// # Errors
@@ -69,6 +73,10 @@ pub trait GradientEngine: fmt::Debug {
 impl GradientEngine for Engine {
     fn description(&self) -> String {
         format!("the CPU engine, {}, {} threads", self.instruction_set(), self.threads())
+    }
+
+    fn arithmetic(&self) -> String {
+        format!("cpu, {}", self.instruction_set())
     }
 
     fn forward(

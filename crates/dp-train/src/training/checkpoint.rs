@@ -1,7 +1,7 @@
 //! Checkpoints of a run: all of its state as bytes, from which it continues bit by bit.
 //!
-//! In little-endian order: a version, the seed, SHA-256 of the learning rates, the parameters, the momentum,
-//! the ledger, a note of the caller's, SHA-256 of all that, and then the state of the mechanism with a
+//! In little-endian order: a version, the [`Seal`], the seed, SHA-256 of the learning rates, the parameters, the
+//! momentum, the ledger, a note of the caller's, SHA-256 of all that, and then the state of the mechanism with a
 //! checksum of its own. A checkpoint holds the noise key: it is as confidential as the data.
 
 use std::fmt;
@@ -14,18 +14,21 @@ use crate::ledger::Ledger;
 use crate::mechanism::Mechanism;
 use crate::noise::checkpoint::CheckpointError;
 use crate::plan::DpPlan;
+use crate::seal::{Seal, SealDifference};
 use crate::seeds::RunSeed;
 use crate::update::Momentum;
 
-const VERSION: &[u8; 16] = b"bandroot run 02\n";
+const VERSION: &[u8; 16] = b"bandroot run 03\n";
 
 impl Training {
-    /// Writes the state, with a note of the caller's (say, the metrics so far). O(p d).
+    /// Writes the state, with the seal that a continuation must agree with and a note of the caller's (say, the
+    /// metrics so far). O(p d).
     ///
     /// # Errors
     /// Those of the writer.
-    pub fn save(&self, mut writer: impl Write, note: &[u8]) -> io::Result<()> {
+    pub fn save(&self, mut writer: impl Write, seal: &Seal, note: &[u8]) -> io::Result<()> {
         let mut parts = Parts::new(VERSION);
+        parts.put(&serde_json::to_vec(seal)?);
         parts.put_array(&self.seed.0.to_le_bytes());
         parts.put_array(&self.rates_digest());
         parts.put_floats(&self.parameters);
@@ -43,21 +46,25 @@ impl Training {
     /// The run that [`save`](Self::save) wrote, and the note. Notes in its ledger that it continues here.
     ///
     /// # Errors
-    /// [`ResumeError`] if the bytes are damaged or belong to another plan, seed, rate or data set.
+    /// [`ResumeError`] if the bytes are damaged, were sealed for something else, or belong to another plan, seed,
+    /// rate or data set.
     pub fn load(
         plan: DpPlan,
         examples: u32,
         learning_rate: f32,
         seed: RunSeed,
+        seal: &Seal,
         reader: impl Read,
     ) -> Result<(Self, Vec<u8>), ResumeError> {
         let mut parts = Sealed::new(reader, VERSION)?;
+        let sealed = parts.part()?;
         let found_seed = RunSeed(u64::from_le_bytes(parts.array()?));
         let found_rates: [u8; 32] = parts.array()?;
         let (parameters, momentum) = (parts.floats()?, parts.floats()?);
         let ledger = parts.part()?;
         let note = parts.part()?;
         let inner = parts.open()?;
+        check_seal(&sealed, seal)?;
         let request = plan.request();
         let lengths = [parameters.len(), momentum.len()];
         let rates = rates_digest(learning_rate, request.learning_rates.as_deref());
@@ -83,6 +90,12 @@ impl Training {
     }
 }
 
+/// That the seal in a checkpoint is the one of the run that is to go on.
+pub(super) fn check_seal(sealed: &[u8], now: &Seal) -> Result<(), ResumeError> {
+    let sealed: Seal = serde_json::from_slice(sealed).map_err(|_| ResumeError::Checksum)?;
+    sealed.difference(now).map_or(Ok(()), |difference| Err(ResumeError::Sealed(difference)))
+}
+
 /// Why a run cannot be taken up.
 #[derive(Debug)]
 pub enum ResumeError {
@@ -90,6 +103,8 @@ pub enum ResumeError {
     Version,
     /// Damaged or cut short.
     Checksum,
+    /// Something that the gradients depend on is not what it was.
+    Sealed(SealDifference),
     /// Another seed, learning rate or schedule, model or data set.
     OtherRun,
     /// The state of the mechanism is damaged or of another plan.
@@ -118,6 +133,7 @@ impl fmt::Display for ResumeError {
         match self {
             ResumeError::Version => write!(f, "it is not a checkpoint of this version"),
             ResumeError::Checksum => write!(f, "it is damaged or cut short"),
+            ResumeError::Sealed(difference) => difference.fmt(f),
             ResumeError::OtherRun => {
                 write!(
                     f,

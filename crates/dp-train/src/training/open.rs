@@ -35,15 +35,16 @@ use std::io::{self, Read, Write};
 
 use mf_core::Sgd;
 
-use super::checkpoint::ResumeError;
+use super::checkpoint::{ResumeError, check_seal};
 use super::parts::{Parts, Sealed, rates_digest};
 use super::{TrainingError, rate_of};
 use crate::batches::Batches;
 use crate::gradient::NonPrivateGradient;
+use crate::seal::Seal;
 use crate::seeds::RunSeed;
 use crate::update::Momentum;
 
-const VERSION: &[u8; 16] = b"bandroot open 01";
+const VERSION: &[u8; 16] = b"bandroot open 02";
 
 /// What is to be run without privacy.
 #[derive(Debug, Clone, PartialEq)]
@@ -154,13 +155,14 @@ impl OpenTraining {
         self.taken == self.request.steps
     }
 
-    /// Writes the state, with a note of the caller's. O(d).
+    /// Writes the state, with the seal that a continuation must agree with and a note of the caller's. O(d).
     ///
     /// # Errors
     /// Those of the writer.
-    pub fn save(&self, mut writer: impl Write, note: &[u8]) -> io::Result<()> {
+    pub fn save(&self, mut writer: impl Write, seal: &Seal, note: &[u8]) -> io::Result<()> {
         let OpenRequest { sgd, learning_rate, factors, steps, batch_size, .. } = &self.request;
         let mut parts = Parts::new(VERSION);
+        parts.put(&serde_json::to_vec(seal)?);
         parts.put_array(&self.seed.0.to_le_bytes());
         parts.put_array(&rates_digest(*learning_rate, factors.as_deref()));
         let examples = self.batches.per_epoch() * batch_size + self.batches.dropped();
@@ -179,14 +181,17 @@ impl OpenTraining {
     /// The run that [`save`](Self::save) wrote, and the note.
     ///
     /// # Errors
-    /// [`ResumeError`] if the bytes are damaged or belong to another request, seed or data set.
+    /// [`ResumeError`] if the bytes are damaged, were sealed for something else, or belong to another request,
+    /// seed or data set.
     pub fn load(
         request: OpenRequest,
         examples: u32,
         seed: RunSeed,
+        seal: &Seal,
         reader: impl Read,
     ) -> Result<(Self, Vec<u8>), ResumeError> {
         let mut parts = Sealed::new(reader, VERSION)?;
+        let sealed = parts.part()?;
         let found_seed = RunSeed(u64::from_le_bytes(parts.array()?));
         let found_rates: [u8; 32] = parts.array()?;
         let mut number = || parts.array().map(u64::from_le_bytes);
@@ -195,6 +200,7 @@ impl OpenTraining {
         let (parameters, buffer) = (parts.floats()?, parts.floats()?);
         let note = parts.part()?;
         parts.open()?;
+        check_seal(&sealed, seal)?;
         let sgd = [request.sgd.decay_factor(), request.sgd.momentum()].map(f64::to_bits);
         let rates = rates_digest(request.learning_rate, request.factors.as_deref());
         let sizes = [request.steps, request.batch_size, examples as usize].map(|size| size as u64);
