@@ -61,7 +61,7 @@ fn clipped_sum_seconds() -> f64 {
 
 fn main() {
     let workload = Workload::sgd(Sgd::new(0.999, 0.9).unwrap(), STEPS).unwrap();
-    let mut target = vec![0.0_f32; DIM];
+    let mut target = vec![0.0_f64; DIM];
     let source = vec![1_u8; 1 << 28];
     let mut copied = vec![0_u8; 1 << 28];
 

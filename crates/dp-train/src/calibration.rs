@@ -10,11 +10,12 @@
 //!
 //! with the normal tail `Q` (Balle & Wang 2018, Theorem 8, arXiv:1805.06530). Both terms share the
 //! factor `e^{-u^2/2}`, since `v^2 / 2 = u^2 / 2 + epsilon`; with it taken out nothing overflows,
-//! and what is left is a difference of two numbers of moderate size.
+//! and what is left is a difference `R(u) - R(v)` of two numbers of moderate size, Mills' ratios
+//! `R(a) = Q(a) / phi(a)`. Where the multiplier is large, `u` and `v` are close, and the difference is
+//! expanded in `v - u` instead.
 //!
-//! All results are rounded towards more privacy: the multiplier up, epsilon up. The Gaussian itself
-//! is drawn in floating point; attacks on the last bits of floating-point noise (Mironov 2012) are
-//! outside of what is claimed here.
+//! All results are rounded towards more privacy: the multiplier up, epsilon up. How the Gaussian is drawn in
+//! floating point is the matter of [`noise`](crate::noise).
 
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 use std::fmt;
@@ -26,6 +27,12 @@ use serde::{Deserialize, Serialize};
 /// Covers the rounding of [`delta`] (below 1e-12) and of `sens(C)` (below 1e-15 sqrt(n)), and is
 /// far below anything that shows in utility.
 pub const MARGIN: f64 = 1e-9;
+
+/// The least `epsilon` that noise is made for; a smaller one is a mistake.
+pub const LEAST_EPSILON: f64 = 1e-6;
+
+/// The least `delta`: below it the tails of the normal cannot be told from 0.
+pub const LEAST_DELTA: f64 = 1e-300;
 
 /// Which two data sets count as neighbours, and so what a sensitivity of 1 means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -62,12 +69,12 @@ impl fmt::Display for Neighbouring {
 /// A privacy parameter outside the domain of the Gaussian mechanism.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum CalibrationError {
-    /// `epsilon` is not a positive finite number.
+    /// `epsilon` is not a finite number from [`LEAST_EPSILON`] on.
     Epsilon {
         /// The value given.
         epsilon: f64,
     },
-    /// `delta` is not in (0, 1).
+    /// `delta` is not from [`LEAST_DELTA`] on and below 1.
     Delta {
         /// The value given.
         delta: f64,
@@ -85,10 +92,10 @@ impl fmt::Display for CalibrationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CalibrationError::Epsilon { epsilon } => {
-                write!(f, "epsilon must be positive and finite, but it is {epsilon}")
+                write!(f, "epsilon must be finite and at least 1e-6, but it is {epsilon}")
             }
             CalibrationError::Delta { delta } => {
-                write!(f, "delta must be above 0 and below 1, but it is {delta}")
+                write!(f, "delta must be at least 1e-300 and below 1, but it is {delta}")
             }
             CalibrationError::Multiplier { multiplier } => {
                 write!(
@@ -127,7 +134,7 @@ pub fn delta(epsilon: f64, multiplier: f64) -> Result<f64, CalibrationError> {
 /// # Errors
 /// [`CalibrationError::Epsilon`], [`CalibrationError::Delta`] or [`CalibrationError::OutOfRange`].
 pub fn multiplier(epsilon: f64, delta: f64) -> Result<f64, CalibrationError> {
-    if !(epsilon > 0.0 && epsilon.is_finite()) {
+    if !(epsilon >= LEAST_EPSILON && epsilon.is_finite()) {
         return Err(CalibrationError::Epsilon { epsilon });
     }
     check_delta(delta)?;
@@ -140,10 +147,18 @@ pub fn multiplier(epsilon: f64, delta: f64) -> Result<f64, CalibrationError> {
 /// The `epsilon` of a Gaussian release with this multiplier at `delta`, rounded up; 0 if the
 /// release is private at `delta` alone. About 60 evaluations of [`delta`].
 ///
+/// The multiplier is taken to be smaller by the [`MARGIN`] by which [`multiplier`] exceeds the smallest one, so each
+/// is the inverse of the other and both allow for the same rounding.
+///
 /// # Errors
 /// [`CalibrationError::Multiplier`], [`CalibrationError::Delta`] or
 /// [`CalibrationError::OutOfRange`].
 pub fn epsilon(multiplier: f64, delta: f64) -> Result<f64, CalibrationError> {
+    exact_epsilon(multiplier / (1.0 + MARGIN), delta)
+}
+
+/// The same without the margin.
+pub(crate) fn exact_epsilon(multiplier: f64, delta: f64) -> Result<f64, CalibrationError> {
     check_multiplier(multiplier)?;
     check_delta(delta)?;
     let enough = |epsilon: f64| tail_difference(epsilon, multiplier) <= delta;
@@ -162,7 +177,11 @@ fn check_multiplier(multiplier: f64) -> Result<(), CalibrationError> {
 }
 
 fn check_delta(delta: f64) -> Result<(), CalibrationError> {
-    if delta > 0.0 && delta < 1.0 { Ok(()) } else { Err(CalibrationError::Delta { delta }) }
+    if (LEAST_DELTA..1.0).contains(&delta) {
+        Ok(())
+    } else {
+        Err(CalibrationError::Delta { delta })
+    }
 }
 
 /// The least `x` in `[low, high]` with `enough(x)`, from above and to the last bits; `enough` must
@@ -192,6 +211,10 @@ fn tail_difference(epsilon: f64, multiplier: f64) -> f64 {
     let shift = 0.5 / multiplier;
     let (u, v) = (epsilon * multiplier - shift, epsilon * multiplier + shift);
     let common = 0.5 * (-0.5 * u * u).exp();
+    if 2.0 * shift * (1.0 + u.abs()) < 0.01 {
+        return (common * (2.0 / PI).sqrt() * close_mills_difference(u, 2.0 * shift))
+            .clamp(0.0, 1.0);
+    }
     let subtracted = common * scaled_erfc(v * FRAC_1_SQRT_2);
     let tail = if u >= 0.0 {
         common * scaled_erfc(u * FRAC_1_SQRT_2)
@@ -199,6 +222,30 @@ fn tail_difference(epsilon: f64, multiplier: f64) -> f64 {
         0.5 * libm::erfc(u * FRAC_1_SQRT_2)
     };
     (tail - subtracted).clamp(0.0, 1.0)
+}
+
+/// `R(u) - R(u + step)` of Mills' ratio for a small step and `u` no smaller than `-step`, to about 10 digits.
+///
+/// Taylor's series: `R' = a R - 1`, and by Leibniz' rule `R^(k) = a R^(k-1) + (k - 1) R^(k-2)`. The ninth term is
+/// below 1e-16 of the first.
+fn close_mills_difference(u: f64, step: f64) -> f64 {
+    let x = u * FRAC_1_SQRT_2;
+    let scaled = if x >= 0.0 { scaled_erfc(x) } else { (x * x).exp() * libm::erfc(x) };
+    let (mut before, mut derivative) = ((0.5 * PI).sqrt() * scaled, 0.0);
+    let (mut sum, mut power) = (0.0, 1.0);
+    for k in 1..=8 {
+        let next = match k {
+            1 => u * before - 1.0,
+            k => u * derivative + f64::from(k - 1) * before,
+        };
+        if k > 1 {
+            before = derivative;
+        }
+        derivative = next;
+        power *= step / f64::from(k);
+        sum -= power * derivative;
+    }
+    sum
 }
 
 /// `e^{x^2} erfc(x)` for `x >= 0`, to about 13 digits.
@@ -247,5 +294,22 @@ mod tests {
         assert_eq!(multiplier(1.0, 1.0), Err(CalibrationError::Delta { delta: 1.0 }));
         assert_eq!(delta(1.0, -1.0), Err(CalibrationError::Multiplier { multiplier: -1.0 }));
         assert_eq!(epsilon(1.0, 0.0), Err(CalibrationError::Delta { delta: 0.0 }));
+        assert_eq!(multiplier(9e-7, 1e-5), Err(CalibrationError::Epsilon { epsilon: 9e-7 }));
+        assert_eq!(multiplier(1.0, 1e-301), Err(CalibrationError::Delta { delta: 1e-301 }));
+        assert!(multiplier(1e-6, 1e-300).is_ok());
+    }
+
+    #[test]
+    fn epsilon_and_multiplier_are_inverse_to_each_other_with_one_margin() {
+        for asked in [1e-6, 0.01, 1.0, 8.0, 300.0] {
+            for delta in [1e-300, 1e-10, 1e-5, 0.1] {
+                let Ok(s) = multiplier(asked, delta) else { continue };
+                let found = epsilon(s, delta).unwrap();
+                assert!((found / asked - 1.0).abs() < 1e-8, "{asked} {delta}: {found}");
+                // Without the margin it would be below by about that much.
+                let bare = super::delta(asked, s).unwrap();
+                assert!(bare <= delta);
+            }
+        }
     }
 }

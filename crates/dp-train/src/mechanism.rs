@@ -131,8 +131,9 @@ impl Mechanism {
         let step = self.stream.next_step();
         let mut values = sum.into_values();
         self.stream.add_next(self.noise_std, &mut values)?;
-        let batch_size = self.batch_size as f32;
-        values.iter_mut().for_each(|value| *value /= batch_size);
+        let batch_size = self.batch_size as f64;
+        // The only rounding to f32: what comes out must not show a grid that the sum has shifted.
+        let values = values.into_iter().map(|value| (value / batch_size) as f32).collect();
         Ok(PrivateGradient::released(values, step))
     }
 }

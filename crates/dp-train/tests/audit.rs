@@ -38,14 +38,14 @@ fn with_noise(
     plan: &DpPlan,
     canary: &Canary,
     world: World,
-    mut noise: impl FnMut(usize, &mut [f32]) -> Result<(), MechanismError>,
+    mut noise: impl FnMut(usize, &mut [f64]) -> Result<(), MechanismError>,
 ) -> Result<Released, AuditError> {
     (0..plan.request().steps)
         .map(|step| {
-            let sum = if canary.takes_part[step] { canary.contribution(world) as f32 } else { 0.0 };
+            let sum = if canary.takes_part[step] { canary.contribution(world) } else { 0.0 };
             let mut row = [sum; CANARIES];
             noise(step, &mut row)?;
-            Ok(row)
+            Ok(row.map(|x| x as f32))
         })
         .collect()
 }

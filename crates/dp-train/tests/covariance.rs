@@ -25,7 +25,7 @@ fn sample(strategy: &Strategy, scale: f64, seed: u64) -> Vec<Vec<f32>> {
     let mut next = || {
         let mut row = vec![0.0; DIM];
         stream.add_next(scale, &mut row).unwrap();
-        row
+        row.into_iter().map(|x: f64| x as f32).collect()
     };
     (0..strategy.steps()).map(|_| next()).collect()
 }

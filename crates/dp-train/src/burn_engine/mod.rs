@@ -59,7 +59,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use crate::engine::{
     Batch, BatchMetrics, Device, EngineError, EngineOptions, GradientEngine, Sizes,
 };
-use crate::gradient::{ClipCounts, ClippedSum, GradientError};
+use crate::gradient::{CLIP_NORMS, ClipCounts, ClippedSum, GradientError};
 use crate::model::Architecture;
 use device::OpenDevice;
 use layer::{TensorLayer, dimensions, tensor_layer};
@@ -304,7 +304,7 @@ impl GradientEngine for BurnEngine {
         copies: usize,
         clip_norm: f64,
     ) -> Result<(ClippedSum, BatchMetrics), EngineError> {
-        if !(clip_norm > 0.0 && clip_norm.is_finite()) {
+        if !CLIP_NORMS.contains(&clip_norm) {
             return Err(EngineError::Gradient(GradientError::ClipNorm { clip_norm }));
         }
         if copies == 0 {
@@ -320,7 +320,14 @@ impl GradientEngine for BurnEngine {
             clipped: summed.examples.iter().filter(|[clipped, ..]| *clipped > 0.0).count(),
             non_finite: summed.examples.iter().filter(|[_, bad, _]| *bad > 0.0).count(),
         };
-        Ok((ClippedSum::from_clipping(summed.sum, clip_norm, counts), summed.metrics))
+        Ok((
+            ClippedSum::from_clipping(
+                summed.sum.into_iter().map(f64::from).collect(),
+                clip_norm,
+                counts,
+            ),
+            summed.metrics,
+        ))
     }
 
     fn gradient_sum(

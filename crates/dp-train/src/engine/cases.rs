@@ -30,15 +30,15 @@ pub(crate) fn batch(architecture: &Architecture, examples: usize) -> (Vec<f32>, 
     (images, (0..examples as u32).map(|i| i * 3 % classes).collect())
 }
 
-pub(crate) fn wide(x: &[f32]) -> Vec<f64> {
-    x.iter().map(|&x| f64::from(x)).collect()
+pub(crate) fn wide<T: Copy + Into<f64>>(x: &[T]) -> Vec<f64> {
+    x.iter().map(|&x| x.into()).collect()
 }
 
 pub(crate) fn norm(x: &[f64]) -> f64 {
     x.iter().map(|x| x * x).sum::<f64>().sqrt()
 }
 
-pub(crate) fn distance(x: &[f32], y: &[f64]) -> f64 {
+pub(crate) fn distance<T: Copy + Into<f64>>(x: &[T], y: &[f64]) -> f64 {
     assert_eq!(x.len(), y.len());
-    norm(&x.iter().zip(y).map(|(x, y)| f64::from(*x) - y).collect::<Vec<_>>())
+    norm(&x.iter().zip(y).map(|(&x, y)| x.into() - y).collect::<Vec<_>>())
 }

@@ -15,6 +15,13 @@ pub enum EngineError {
         /// How many were asked for.
         threads: usize,
     },
+    /// More examples at a time than the noise allows to be rounded together.
+    Microbatch {
+        /// How many were asked for.
+        microbatch: usize,
+        /// How many there may be.
+        most: usize,
+    },
     /// The parameters have the wrong length, or the clip norm is no norm.
     Gradient(GradientError),
     /// The images have the wrong length.
@@ -68,6 +75,10 @@ impl fmt::Display for EngineError {
                 write!(f, "the architecture must end with a linear layer that makes the logits")
             }
             Self::Threads { threads } => write!(f, "{threads} threads cannot be started"),
+            Self::Microbatch { microbatch, most } => write!(
+                f,
+                "microbatches of {microbatch} examples would round more than the noise allows for; at most {most}"
+            ),
             Self::Gradient(error) => error.fmt(f),
             Self::Images { expected, found } => {
                 write!(f, "the images must have {expected} pixels, but they have {found}")

@@ -47,8 +47,8 @@ fn image(seed: u64, pixels: usize) -> Vec<f32> {
     units(seed).take(pixels).map(|unit| unit as f32).collect()
 }
 
-fn norm(x: &[f32]) -> f64 {
-    x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt()
+fn norm<T: Copy + Into<f64>>(x: &[T]) -> f64 {
+    x.iter().map(|&x| x.into().powi(2)).sum::<f64>().sqrt()
 }
 
 fn engine(architecture: &Architecture, convolution: ConvolutionMethod) -> Engine {
@@ -95,7 +95,7 @@ impl Case {
     fn check(
         &self,
         architecture: &Architecture,
-        gradient: &[f32],
+        gradient: &[f64],
         facts: &[Facts],
         tolerance: f64,
     ) {
@@ -109,13 +109,13 @@ impl Case {
             for (p, expected) in facts.projections.iter().enumerate() {
                 let count = facts.projections.len();
                 let vector = units(self.projection_seed + (count * t + p) as u64);
-                let found: f64 = part.iter().zip(vector).map(|(&g, v)| f64::from(g) * v).sum();
+                let found: f64 = part.iter().zip(vector).map(|(g, v)| g * v).sum();
                 let error = (found - expected).abs();
                 assert!(error < tolerance, "projection of {name}: {found} {expected}");
             }
             for (e, expected) in facts.entries.iter().enumerate() {
                 let at = (2 * e + 1) * part.len() / (2 * facts.entries.len());
-                let error = (f64::from(part[at]) - expected).abs();
+                let error = (part[at] - expected).abs();
                 assert!(error < tolerance, "entry {at} of {name}: {} {expected}", part[at]);
             }
         }
@@ -221,8 +221,8 @@ fn ten_steps_without_noise_agree_with_pytorch() {
                 let batch = Batch { images: &images, labels: &labels };
                 let (sum, metrics) = engine.clipped_sum(&theta, batch, golden.clip_norm).unwrap();
                 // What the mechanism does, but for the noise.
-                let mut values = sum.into_values();
-                values.iter_mut().for_each(|value| *value /= size as f32);
+                let mean = |value: f64| (value / size as f64) as f32;
+                let values = sum.into_values().into_iter().map(mean).collect();
                 let gradient = PrivateGradient::released(values, step);
                 momentum.step(&mut theta, gradient, golden.learning_rate);
                 let loss = metrics.loss_sum / size as f64;

@@ -70,7 +70,7 @@ impl Grouped {
     }
 
     /// As [`Convolution::unpack`], for every group.
-    pub(crate) fn unpack(&self, packed: &[f32], flat: &mut [f32]) {
+    pub(crate) fn unpack(&self, packed: &[f64], flat: &mut [f64]) {
         let (weight, bias) = (self.one.weight.clone(), self.one.bias.clone());
         let (weights, biases) = (weight.len() / self.groups, bias.len() / self.groups);
         for (g, part) in packed.chunks_exact(self.packed_group()).enumerate() {

@@ -100,13 +100,13 @@ use std::sync::Mutex;
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use crate::gradient::{ClipCounts, ClippedSum, GradientError};
+use crate::gradient::{CLIP_NORMS, ClipCounts, ClippedSum, GradientError};
 use crate::model::Architecture;
 use block::{Goal, Model, Workspace};
 use convolution::Weights;
 #[cfg(feature = "burn")]
 pub(crate) use ghost::MULTIPLICATIONS_PER_WEIGHT;
-use lanes::Lane;
+use lanes::{EXAMPLES_PER_LANE, Lane};
 use network::{Network, Op};
 use options::DEFAULT_MICROBATCH;
 pub(crate) use sizes::Sizes;
@@ -123,7 +123,7 @@ pub struct Engine {
     microbatch: usize,
     workspaces: Vec<Workspace>,
     lanes: Vec<Lane>,
-    total: Vec<f32>,
+    total: Vec<f64>,
 }
 
 impl Engine {
@@ -131,10 +131,13 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::NoLogits`] unless it ends with a vector that a linear layer made,
-    /// [`EngineError::Threads`] if the threads cannot be started.
+    /// [`EngineError::Microbatch`] for too large ones, [`EngineError::Threads`] if the threads cannot be started.
     pub fn new(architecture: &Architecture, options: EngineOptions) -> Result<Self, EngineError> {
         let microbatch =
             if options.microbatch == 0 { DEFAULT_MICROBATCH } else { options.microbatch };
+        if microbatch > EXAMPLES_PER_LANE {
+            return Err(EngineError::Microbatch { microbatch, most: EXAMPLES_PER_LANE });
+        }
         let network = Network::new(architecture, microbatch, options.convolution)?;
         let pool = ThreadPoolBuilder::new()
             .num_threads(options.threads)
@@ -228,7 +231,7 @@ impl Engine {
         goal: Goal,
         clip_norm: f64,
     ) -> Result<(ClippedSum, BatchMetrics), EngineError> {
-        if !(clip_norm > 0.0 && clip_norm.is_finite()) {
+        if !CLIP_NORMS.contains(&clip_norm) {
             return Err(EngineError::Gradient(GradientError::ClipNorm { clip_norm }));
         }
         let (sum, metrics, tally) = self.sum(parameters, batch, goal)?;
@@ -273,7 +276,7 @@ impl Engine {
         batch: Batch<'_>,
     ) -> Result<(Vec<f32>, BatchMetrics), EngineError> {
         let (sum, metrics, _) = self.sum(parameters, batch, Goal::Plain)?;
-        Ok((sum, metrics))
+        Ok((sum.into_iter().map(|value| value as f32).collect(), metrics))
     }
 
     /// Parameters in the order of the kernels, one layer per task.

@@ -230,7 +230,7 @@ impl Network {
     }
 
     /// Brings a packed gradient into PyTorch's order. O(parameters).
-    pub(crate) fn unpack(&self, packed: &[f32], flat: &mut [f32]) {
+    pub(crate) fn unpack(&self, packed: &[f64], flat: &mut [f64]) {
         for stage in &self.stages {
             match &stage.op {
                 Op::Convolution(c) => {

@@ -115,7 +115,7 @@ impl GroupNorm {
     }
 
     /// Writes a packed gradient in PyTorch's order into the flat vector.
-    pub(crate) fn unpack(&self, packed: &[f32], flat: &mut [f32]) {
+    pub(crate) fn unpack(&self, packed: &[f64], flat: &mut [f64]) {
         let (scale, shift) = packed.split_at(packed.len() / 2);
         let channels = self.scale.len();
         flat[self.scale.clone()].copy_from_slice(&scale[..channels]);

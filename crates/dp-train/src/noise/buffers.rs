@@ -27,9 +27,9 @@ impl Buffers {
         buffers: &[Buffer],
         at: Address<'_>,
         scale: f64,
-        target: &mut [f32],
+        target: &mut [f64],
     ) {
-        let add = |(tile, (target, sums)): (usize, (&mut [f32], &mut [f64]))| {
+        let add = |(tile, (target, sums)): (usize, (&mut [f64], &mut [f64]))| {
             let width = target.len();
             let mut row = [0.0_f64; TILE];
             let row = &mut row[..width];
@@ -41,8 +41,10 @@ impl Buffers {
             for (buffer, sums) in buffers.iter().zip(sums.chunks_exact_mut(width)) {
                 sums.iter_mut().zip(&*row).for_each(|(sum, y)| *sum = buffer.decay * *sum + y);
             }
-            for (target, y) in target.iter_mut().zip(row) {
-                *target = (f64::from(*target) + scale * *y) as f32;
+            let mut uniforms = [0.0; TILE];
+            normal::dither(at.key, at.step, tile, &mut uniforms[..width]);
+            for ((target, y), u) in target.iter_mut().zip(row).zip(&uniforms) {
+                *target += scale * normal::dithered(*y as f32, *u);
             }
         };
         let tiles = self.sums.par_chunks_mut(TILE * buffers.len());

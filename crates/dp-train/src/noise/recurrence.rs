@@ -32,7 +32,7 @@ impl Recurrence {
         strategy: &Strategy,
         at: Address<'_>,
         scale: f64,
-        target: &mut [f32],
+        target: &mut [f64],
     ) {
         let window = strategy.bands() - 1;
         if window == 0 {
@@ -44,19 +44,25 @@ impl Recurrence {
             self.advance(strategy, at.key, target.len());
         }
         let slot = at.step % window;
-        let add = |(target, history): (&mut [f32], &[f32])| {
+        let add = |(tile, (target, history)): (usize, (&mut [f64], &[f32]))| {
             let width = target.len();
-            for (index, target) in target.chunks_mut(PANEL).enumerate() {
+            let mut uniforms = [0.0; TILE];
+            normal::dither(at.key, at.step, tile, &mut uniforms[..width]);
+            let panels = target.chunks_mut(PANEL).zip(uniforms.chunks(PANEL)).enumerate();
+            for (index, (target, uniforms)) in panels {
                 let rows = PANEL.min(width - index * PANEL);
-                let at = index * PANEL * window + slot * rows;
-                super::add_scaled(scale, &history[at..at + rows], target);
+                let first = index * PANEL * window + slot * rows;
+                let row = &history[first..first + rows];
+                for ((target, y), u) in target.iter_mut().zip(row).zip(uniforms) {
+                    *target += scale * normal::dithered(*y, *u);
+                }
             }
         };
         if target.len() <= TILE {
-            add((target, &self.history));
+            add((0, (target, &self.history)));
         } else {
             let tiles = self.history.par_chunks(TILE * window);
-            target.par_chunks_mut(TILE).zip(tiles).for_each(add);
+            target.par_chunks_mut(TILE).zip(tiles).enumerate().for_each(add);
         }
     }
 
@@ -86,15 +92,14 @@ impl Recurrence {
     }
 }
 
-/// One diagonal: the row is `z_i / C_ii`, and nothing is kept.
-fn add_independent(diagonal: f64, at: Address<'_>, scale: f64, target: &mut [f32]) {
-    let add = |(tile, target): (usize, &mut [f32])| {
+/// One diagonal: the row is `z_i / C_ii`, and nothing is kept. It is never f32, so it needs no dither.
+fn add_independent(diagonal: f64, at: Address<'_>, scale: f64, target: &mut [f64]) {
+    let add = |(tile, target): (usize, &mut [f64])| {
         let mut normals = [0.0; TILE];
         let normals = &mut normals[..target.len()];
         normal::fill(at.key, at.step, tile * TILE, normals);
         for (target, z) in target.iter_mut().zip(normals) {
-            let y = (*z / diagonal) as f32;
-            *target = (f64::from(*target) + scale * f64::from(y)) as f32;
+            *target += scale * (*z / diagonal);
         }
     };
     if target.len() <= TILE {

@@ -6,7 +6,7 @@
 //!
 //! Kept rows are f32. So that drawing a row again gives the same bits as having kept it, *every* entry of `Z` is
 //! rounded to f32 before it is used, kept or not; the sum runs in f64 from the oldest row to the newest
-//! and is rounded once.
+//! and is not rounded. The newest row, which is alone in the first step, is dithered when it is added.
 
 use rayon::prelude::*;
 
@@ -52,9 +52,9 @@ impl Taps {
     }
 
     /// Adds `scale` times row `at.step` to `target`. O(p d), with `p - kept` rows of `Z` drawn.
-    pub(super) fn add(&mut self, taps: &[f64], at: Address<'_>, scale: f64, target: &mut [f32]) {
+    pub(super) fn add(&mut self, taps: &[f64], at: Address<'_>, scale: f64, target: &mut [f64]) {
         let kept = self.kept;
-        let add = |(tile, (target, ring)): (usize, (&mut [f32], &mut [f32]))| {
+        let add = |(tile, (target, ring)): (usize, (&mut [f64], &mut [f32]))| {
             let width = target.len();
             let mut sum = [0.0_f64; TILE];
             let mut normals = [0.0_f64; TILE];
@@ -68,16 +68,23 @@ impl Taps {
                     store(&normals[..width], &mut drawn[..width]);
                     &drawn[..width]
                 };
+                if lag == 0 {
+                    break;
+                }
                 for (sum, z) in sum.iter_mut().zip(z) {
                     *sum += taps[lag] * f64::from(*z);
                 }
+            }
+            normal::dither(at.key, at.step, tile, &mut normals[..width]);
+            for ((sum, z), u) in sum.iter_mut().zip(&drawn[..width]).zip(&normals) {
+                *sum += taps[0] * normal::dithered(*z, *u);
             }
             if kept > 0 {
                 // The last row drawn is the present one; it takes the place of the oldest.
                 ring[at.step % kept * width..][..width].copy_from_slice(&drawn[..width]);
             }
             for (target, sum) in target.iter_mut().zip(&sum) {
-                *target = (f64::from(*target) + scale * f64::from(*sum as f32)) as f32;
+                *target += scale * sum;
             }
         };
         let dim = target.len();

@@ -26,7 +26,7 @@ pub enum PlanError {
         /// Rates that were given.
         found: usize,
     },
-    /// The clip norm is not a positive finite number.
+    /// The clip norm is not in [`CLIP_NORMS`](crate::gradient::CLIP_NORMS).
     ClipNorm {
         /// The value given.
         clip_norm: f64,
@@ -70,7 +70,7 @@ impl fmt::Display for PlanError {
                 )
             }
             PlanError::ClipNorm { clip_norm } => {
-                write!(f, "the clip norm must be positive and finite, but it is {clip_norm}")
+                write!(f, "the clip norm must be between 1e-30 and 1e30, but it is {clip_norm}")
             }
             PlanError::Empty => {
                 write!(f, "the batch size and the number of parameters must be at least 1")

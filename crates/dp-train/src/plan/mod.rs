@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::calibration;
 use crate::fingerprint::Fingerprint;
+use crate::gradient::SUM_ROUNDING;
 use crate::noise::{self, NoiseError};
 
 mod error;
@@ -35,6 +36,10 @@ pub struct PlanRecord {
     pub sensitivity: Sensitivity,
     /// Standard deviation of the noise over the sensitivity of `C X`.
     pub noise_multiplier: f64,
+    /// By how much more than the clip norm one example may move a sum because sums are rounded, relatively. 0 in
+    /// plans of the first version, which did not allow for it.
+    #[serde(default)]
+    pub sum_rounding: f64,
     /// Standard deviation of the entries of `Z`, in the units of a sum of clipped gradients.
     pub noise_std: f64,
     /// The loss at multiplier 1 and clip norm 1, the paper's `E(B, C)` among it.
@@ -56,7 +61,7 @@ pub struct PlanRecord {
 /// # Guarantees
 /// * The whole training of `n` steps is `(epsilon, delta)`-private for data sets that differ as
 ///   `neighbouring` says, if each example takes part at most `k` times, `b` steps apart.
-/// * `noise_std = noise_multiplier x sens(C) x clip_norm x` (2 for replace-one, else 1).
+/// * `noise_std = noise_multiplier x sens(C) x clip_norm x` (2 for replace-one, else 1) `x (1 + sum_rounding)`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "PlanRecord", into = "PlanRecord")]
 pub struct DpPlan {
@@ -98,7 +103,15 @@ impl DpPlan {
         if factorization.fitted_to().is_some_and(|fitted| fitted != participation) {
             return Err(PlanError::OtherFactorization);
         }
-        let strategy = factorization.strategy().clone();
+        Self::with_strategy(request, factorization.strategy().clone())
+    }
+
+    /// The numbers of a plan with this strategy, wherever it came from: what is private does not depend on that.
+    pub(crate) fn with_strategy(
+        request: PlanRequest,
+        strategy: Strategy,
+    ) -> Result<Self, PlanError> {
+        let participation = request.participation()?;
         let most = noise::most_kept_rows(&strategy);
         if let Some(rows) = request.keep_rows
             && most.is_none_or(|most| rows > most)
@@ -116,6 +129,7 @@ impl DpPlan {
             strategy_sha256: Fingerprint::of(&strategy),
             sensitivity,
             noise_multiplier,
+            sum_rounding: SUM_ROUNDING,
             noise_std,
             loss: decoder.loss(&sensitivity, request.steps),
             iterate_noise_std: per_example
@@ -164,7 +178,8 @@ impl DpPlan {
 
 /// The one place where the noise gets its size.
 fn noise_std(request: &PlanRequest, multiplier: f64, sensitivity: &Sensitivity) -> f64 {
-    multiplier * sensitivity.value * request.clip_norm * request.neighbouring.factor()
+    let moved = request.clip_norm * (1.0 + SUM_ROUNDING);
+    multiplier * sensitivity.value * moved * request.neighbouring.factor()
 }
 
 impl PlanRecord {

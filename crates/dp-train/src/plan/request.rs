@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::PlanError;
 use crate::calibration::{self, Neighbouring};
+use crate::gradient::CLIP_NORMS;
 
 /// Which workload the strategy is made for when the learning rate changes during training.
 ///
@@ -102,11 +103,11 @@ impl PlanRequest {
     }
 
     /// Everything that can be refused before the factorization, which may take long.
-    pub(super) fn check(&self) -> Result<(), PlanError> {
+    pub(crate) fn check(&self) -> Result<(), PlanError> {
         self.participation()?;
         self.workload()?;
         calibration::multiplier(self.epsilon, self.delta)?;
-        if !(self.clip_norm > 0.0 && self.clip_norm.is_finite()) {
+        if !CLIP_NORMS.contains(&self.clip_norm) {
             return Err(PlanError::ClipNorm { clip_norm: self.clip_norm });
         }
         if self.batch_size == 0 || self.dim == 0 {

@@ -61,7 +61,7 @@ impl Convolution {
     }
 
     /// Writes a packed gradient in PyTorch's order to those of weights and bias.
-    pub(crate) fn unpack(&self, packed: &[f32], (target, to): (&mut [f32], &mut [f32])) {
+    pub(crate) fn unpack(&self, packed: &[f64], (target, to): (&mut [f64], &mut [f64])) {
         let (kh, kw) = self.kernel;
         let (ci, co) = (self.input.channels, self.output.channels);
         let co_pitch = self.output.pitch;

@@ -8,6 +8,8 @@ use crate::seeds::RunSeed;
 
 mod copies;
 
+mod sensitivity;
+
 const METHODS: [ConvolutionMethod; 2] = [ConvolutionMethod::Winograd, ConvolutionMethod::Direct];
 
 struct Case {

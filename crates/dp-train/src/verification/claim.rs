@@ -1,0 +1,50 @@
+//! What a certificate says in words, and what was asked for.
+
+use super::Verdict;
+use crate::certificate::{Certificate, FORMAT, FORMAT_1, GENERATOR, GENERATOR_1, LIMITS, LIMITS_1};
+
+impl Verdict {
+    /// The sentences of the certificate are those that its numbers make.
+    pub(super) fn check_claim(&mut self, certificate: &Certificate) {
+        let Certificate { format, generator, limits, statement, trials, .. } = certificate;
+        let known = [FORMAT, FORMAT_1].contains(&format.as_str());
+        self.find(known, format!("format: {format}"));
+        let first = format == FORMAT_1;
+        let (expected_generator, expected_limits) =
+            if first { (GENERATOR_1, LIMITS_1) } else { (GENERATOR, LIMITS) };
+        self.find(generator == expected_generator, format!("generator: {generator}"));
+        self.find(limits == expected_limits, format!("limits: {limits}"));
+        let derived = certificate.derived_statement();
+        let same = *statement == derived;
+        self.find(
+            same,
+            match same {
+                true => format!("statement: {statement}"),
+                false => format!("statement: {statement:?} claimed, {derived:?} derived"),
+            },
+        );
+        self.find(*trials > 0, format!("trials: {trials}"));
+        if first {
+            let none =
+                certificate.held_out_examples == 0 && certificate.artifacts == Default::default();
+            self.find(none, "held_out_examples and artifacts: format 1 has none".to_string());
+        }
+    }
+
+    /// The request can be planned for at all. Whatever else is derived relies on it.
+    pub(super) fn check_request(&mut self, certificate: &Certificate) -> bool {
+        let plan = &certificate.plan;
+        let (checked, pattern) = (plan.request.check(), plan.request.participation());
+        let holds = checked.is_ok() && pattern == Ok(plan.participation) && plan.bands > 0;
+        self.find(
+            holds,
+            match checked {
+                Ok(()) => {
+                    "request: it can be planned for, and n, b and k are those of the plan".into()
+                }
+                Err(error) => format!("request: {error}"),
+            },
+        );
+        holds
+    }
+}

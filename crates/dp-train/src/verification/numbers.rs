@@ -1,0 +1,100 @@
+//! The numbers of a certificate's plan, derived again.
+
+use mf_core::Strategy;
+
+use super::reference::SlowStrategy;
+use super::{TOLERANCE, Verdict, close, divergence};
+use crate::certificate::{Certificate, FORMAT_1};
+use crate::gradient::SUM_ROUNDING;
+use crate::plan::{DpPlan, PlanRecord};
+
+impl Verdict {
+    /// All numbers of the plan that its request and its strategy give.
+    pub(super) fn check_numbers(&mut self, certificate: &Certificate, strategy: Strategy) {
+        let claimed = &certificate.plan;
+        let derived = match DpPlan::with_strategy(claimed.request.clone(), strategy) {
+            Ok(plan) => PlanRecord::from(plan),
+            Err(error) => return self.find(false, format!("request: it has no plan: {error}")),
+        };
+        let sum_rounding = if certificate.format == FORMAT_1 { 0.0 } else { SUM_ROUNDING };
+        // Format 1 did not allow for the rounding of sums, which is in all that depends on the noise.
+        let without = (1.0 + sum_rounding) / (1.0 + SUM_ROUNDING);
+        let numbers = [
+            ("sum_rounding", claimed.sum_rounding, sum_rounding),
+            ("noise_multiplier", claimed.noise_multiplier, derived.noise_multiplier),
+            ("noise_std", claimed.noise_std, without * derived.noise_std),
+            ("sensitivity.value", claimed.sensitivity.value, derived.sensitivity.value),
+            ("loss.expected_error", claimed.loss.expected_error, derived.loss.expected_error),
+            ("loss.max_error", claimed.loss.max_error, derived.loss.max_error),
+            ("loss.final_error", claimed.loss.final_error, derived.loss.final_error),
+            ("iterate_noise_std", claimed.iterate_noise_std, without * derived.iterate_noise_std),
+            (
+                "final_iterate_noise_std",
+                claimed.final_iterate_noise_std,
+                without * derived.final_iterate_noise_std,
+            ),
+        ];
+        let wrong = numbers.iter().filter(|(_, claimed, derived)| !close(*claimed, *derived));
+        let wrong: Vec<String> = wrong
+            .map(|(name, claimed, derived)| format!("{name}: {claimed} claimed, {derived} derived"))
+            .collect();
+        let exact = [
+            ("bands", claimed.bands == derived.bands),
+            ("history_bytes", claimed.history_bytes == derived.history_bytes),
+            ("sensitivity.exact", claimed.sensitivity.exact == derived.sensitivity.exact),
+            ("sensitivity.method", claimed.sensitivity.method == derived.sensitivity.method),
+        ];
+        let other =
+            exact.iter().filter(|(_, same)| !same).map(|(name, _)| format!("{name}: another"));
+        let wrong: Vec<String> = wrong.into_iter().chain(other).collect();
+        let detail = match wrong.is_empty() {
+            true => format!("plan: {} numbers as derived", numbers.len() + exact.len()),
+            false => format!("plan: {}", wrong.join("; ")),
+        };
+        self.find(wrong.is_empty(), detail);
+    }
+
+    /// Sensitivity, noise and epsilon for a strategy of as many rows as the pattern has steps.
+    pub(super) fn check_noise(&mut self, certificate: &Certificate, strategy: &SlowStrategy) {
+        let (plan, request) = (&certificate.plan, &certificate.plan.request);
+        let derived = strategy.sensitivity(&plan.participation);
+        let kind = if derived.exact { "exact" } else { "upper bound" };
+        self.find(
+            close(plan.sensitivity.value, derived.value)
+                && (derived.exact || !plan.sensitivity.exact),
+            format!(
+                "sensitivity.value: {:.9} claimed, {:.9} derived ({kind})",
+                plan.sensitivity.value, derived.value
+            ),
+        );
+        let moved = request.clip_norm * (1.0 + plan.sum_rounding);
+        let unit = derived.value * moved * request.neighbouring.factor();
+        let multiplier = plan.noise_std / unit;
+        self.find(
+            close(plan.noise_multiplier, multiplier),
+            format!(
+                "noise_multiplier: {:.9} claimed, {multiplier:.9} derived from noise_std",
+                plan.noise_multiplier
+            ),
+        );
+        let (epsilon, delta) = (request.epsilon, request.delta);
+        let found = divergence::epsilon(multiplier, delta, TOLERANCE);
+        self.find(
+            found.is_some_and(|found| found <= epsilon * (1.0 + TOLERANCE)),
+            match found {
+                Some(found) => {
+                    format!("epsilon: {epsilon} claimed, {found:.9} derived at delta {delta:e} in two ways")
+                }
+                None => format!("epsilon: {epsilon} claimed, none derived: two ways do not agree on one"),
+            },
+        );
+        let private = divergence::is_private(epsilon * (1.0 + TOLERANCE), delta, multiplier);
+        self.find(
+            private,
+            format!("delta: the integral at epsilon {epsilon} is at most {delta:e}"),
+        );
+        self.sensitivity = Some(derived.value);
+        self.noise_multiplier = Some(multiplier);
+        self.epsilon = found;
+    }
+}

@@ -1,0 +1,148 @@
+//! The strategy of a certificate: derived from its method, or as it stands in the file.
+
+use mf_core::{BandedLower, Factorization, Method, Strategy};
+
+use super::reference::SlowStrategy;
+use super::{TOLERANCE, Verdict};
+use crate::certificate::{Certificate, RecordedToeplitz};
+use crate::fingerprint::Fingerprint;
+
+/// Entries of the largest tables that are made: 1 GiB of doubles.
+const MOST_ENTRIES: usize = 1 << 27;
+
+impl Verdict {
+    /// The strategy as training has it and as a slow table, both of as many rows as the pattern has steps.
+    pub(super) fn check_strategy(
+        &mut self,
+        certificate: &Certificate,
+    ) -> Option<(Strategy, SlowStrategy)> {
+        let plan = &certificate.plan;
+        let n = plan.participation.steps();
+        let k = plan.participation.max_participations();
+        let feasible =
+            n.saturating_mul(plan.bands) <= MOST_ENTRIES && n.saturating_mul(k) <= MOST_ENTRIES;
+        if !feasible {
+            let bands = plan.bands;
+            self.find(false, format!("bands: {n} x {bands} entries are too many to check"));
+            return None;
+        }
+        let recorded = match (&certificate.strategy, &certificate.toeplitz) {
+            (None, None) => None,
+            (Some(rows), None) => Some(self.check_recorded_strategy(certificate, rows)?),
+            (None, Some(recorded)) => Some(self.check_recorded_toeplitz(certificate, recorded)?),
+            (Some(_), Some(_)) => {
+                self.find(false, "strategy: the file has two".to_string());
+                return None;
+            }
+        };
+        // What a method has a formula for is derived even if the file brings it along.
+        let has_formula = SlowStrategy::bands(&plan.request).is_some();
+        match recorded {
+            Some(recorded) if !has_formula => Some(recorded),
+            _ => self.check_derived_strategy(certificate),
+        }
+    }
+
+    /// The strategy by the definition of its method, beside the one that training computes.
+    fn check_derived_strategy(
+        &mut self,
+        certificate: &Certificate,
+    ) -> Option<(Strategy, SlowStrategy)> {
+        let (plan, request) = (&certificate.plan, &certificate.plan.request);
+        let n = request.steps;
+        let feasible = SlowStrategy::bands(request) == Some(plan.bands);
+        self.find(feasible, format!("strategy: {n} rows of {} entries by a formula", plan.bands));
+        if !feasible {
+            return None;
+        }
+        let computed = request.factorized_workload().and_then(|workload| {
+            let pattern = plan.participation;
+            Ok(Factorization::for_participation(workload, request.method, &pattern)?)
+        });
+        let computed = match computed {
+            Ok(factorization) => factorization.strategy().clone(),
+            Err(error) => {
+                self.find(false, format!("request: it has no plan: {error}"));
+                return None;
+            }
+        };
+        let hash = Fingerprint::of(&computed);
+        self.find(hash == plan.strategy_sha256, format!("strategy_sha256: {hash} derived"));
+        let slow = SlowStrategy::new(request)?;
+        let same_length = (0..n).all(|i| computed.row(i).len() == slow.rows[i].len());
+        let difference = (0..n)
+            .flat_map(|i| computed.row(i).iter().zip(&slow.rows[i]))
+            .map(|(fast, slow)| (fast - slow).abs())
+            .fold(0.0, f64::max);
+        self.find(
+            same_length && difference <= TOLERANCE * slow.rows[0][0],
+            format!("strategy: within {difference:.1e} of its definition"),
+        );
+        Some((computed, slow))
+    }
+
+    /// The strategy as it stands in the file. How it was found has no bearing on privacy.
+    fn check_recorded_strategy(
+        &mut self,
+        certificate: &Certificate,
+        rows: &[Vec<f64>],
+    ) -> Option<(Strategy, SlowStrategy)> {
+        let plan = &certificate.plan;
+        let (n, p) = (plan.participation.steps(), plan.bands);
+        let asked = match plan.request.method {
+            Method::Aof { bands, .. } => bands == p,
+            _ => true,
+        };
+        let shaped = asked
+            && rows.len() == n
+            && rows.iter().enumerate().all(|(i, row)| row.len() == p.min(i + 1));
+        self.find(shaped, format!("strategy: {n} rows of at most {p} entries in the file"));
+        if !shaped {
+            return None;
+        }
+        let padded = rows
+            .iter()
+            .flat_map(|row| row.iter().copied().chain(std::iter::repeat_n(0.0, p - row.len())));
+        let strategy = BandedLower::from_entries(n, p, padded.collect()).and_then(Strategy::banded);
+        match strategy {
+            Ok(strategy) => {
+                let hash = Fingerprint::of(&strategy);
+                self.find(hash == plan.strategy_sha256, format!("strategy_sha256: {hash} derived"));
+                Some((strategy, SlowStrategy::recorded(rows.to_vec())))
+            }
+            Err(error) => {
+                self.find(false, format!("strategy: {error}"));
+                None
+            }
+        }
+    }
+
+    /// The same for a Toeplitz strategy, whose column follows from few numbers.
+    fn check_recorded_toeplitz(
+        &mut self,
+        certificate: &Certificate,
+        recorded: &RecordedToeplitz,
+    ) -> Option<(Strategy, SlowStrategy)> {
+        let plan = &certificate.plan;
+        let n = plan.participation.steps();
+        let made = match recorded.clone() {
+            RecordedToeplitz::Strategy { coefficients } => Strategy::toeplitz(n, coefficients),
+            RecordedToeplitz::Inverse { coefficients } => {
+                Strategy::inverse_toeplitz(n, coefficients)
+            }
+            RecordedToeplitz::Buffered { buffers } => Strategy::buffered(n, buffers),
+        };
+        match made {
+            Ok(strategy) => {
+                let hash = Fingerprint::of(&strategy);
+                let same = hash == plan.strategy_sha256 && strategy.bands() == plan.bands;
+                self.find(same, format!("strategy_sha256: {hash} derived"));
+                same.then(|| (strategy, SlowStrategy::of_toeplitz(recorded, n)))
+            }
+            Err(error) => {
+                self.find(false, format!("strategy: {error}"));
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Every field of a certificate doctored, one at a time: `verify` refuses each change that matters, and names it.
+
+use dp_train::batches::Batches;
+use dp_train::certificate::{Certificate, Disclosure, Exposure, Metric};
+use dp_train::ledger::Ledger;
+use dp_train::plan::{DpPlan, PlanRequest, StrategyFor};
+use dp_train::seeds::{KeyOrigin, RunSeed};
+use dp_train::verification::verify;
+use mf_core::{Method, Sgd};
+use serde_json::{Value, json};
+
+fn plan(method: Method) -> DpPlan {
+    DpPlan::new(PlanRequest {
+        sgd: Sgd::new(0.99, 0.5).unwrap(),
+        learning_rates: None,
+        strategy_for: StrategyFor::ConstantRate,
+        method,
+        steps: 30,
+        min_separation: 10,
+        max_participations: None,
+        clip_norm: 1.5,
+        batch_size: 8,
+        epsilon: 4.0,
+        delta: 1e-5,
+        neighbouring: Default::default(),
+        dim: 1000,
+        keep_rows: None,
+    })
+    .unwrap()
+}
+
+fn certificate(method: Method) -> Certificate {
+    let plan = plan(method);
+    let batches = Batches::new(83, 8, RunSeed(1)).unwrap();
+    let mut ledger = Ledger::new(plan.participation(), 83).unwrap();
+    for step in 0..30 {
+        ledger.record(step, batches.batch(step)).unwrap();
+    }
+    let metrics = vec![Metric { name: "step".into(), exposure: Exposure::Covered }];
+    let disclosure =
+        Disclosure { metrics, trials: 3, held_out_examples: 17, ..Disclosure::default() };
+    Certificate::new(&plan, KeyOrigin::OperatingSystem, &ledger, disclosure)
+}
+
+/// Paths of all values that are no objects, with lists as long as a few entries.
+fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                leaves(value, &format!("{path}/{key}"), found);
+            }
+        }
+        Value::Array(items) if !items.is_empty() => {
+            let some = [0, items.len() / 2, items.len() - 1];
+            for (i, value) in items.iter().enumerate().filter(|(i, _)| some.contains(i)) {
+                leaves(value, &format!("{path}/{i}"), found);
+            }
+        }
+        _ => found.push(path.to_string()),
+    }
+}
+
+/// Other values that might stand in the place of one.
+fn doctored(value: &Value) -> Vec<Value> {
+    match value {
+        Value::Number(number) => {
+            let x = number.as_f64().unwrap();
+            let mut all = vec![json!(0), json!(-x), json!(1e-8), json!(1e300)];
+            if number.is_f64() {
+                all.extend([json!(x * 1.001), json!(x * 0.999)]);
+            } else {
+                all.extend([json!(number.as_u64().unwrap() + 1), json!(u64::MAX)]);
+                all.extend(number.as_u64().unwrap().checked_sub(1).map(|less| json!(less)));
+            }
+            all.retain(|other| other.as_f64() != Some(x));
+            all
+        }
+        Value::String(text) => vec![json!(format!("{text}!")), json!(""), json!("zero_out?")],
+        Value::Bool(holds) => vec![json!(!holds)],
+        Value::Null => vec![json!(1), json!(7), json!([1.0])],
+        Value::Array(_) => vec![json!([0, 31]), json!([5, 4])],
+        Value::Object(_) => Vec::new(),
+    }
+}
+
+/// What says nothing about privacy, or is compared with the files of the run by who has them.
+fn does_not_matter(path: &str, method: Method) -> bool {
+    // How a strategy was searched for has no bearing on what it hides.
+    let searched = method.is_fitted() || matches!(method, Method::Aof { .. });
+    path.starts_with("/metrics")
+        || path.starts_with("/artifacts")
+        || path == "/plan/request/method/tolerance"
+        || (searched && path.starts_with("/plan/request/method/"))
+}
+
+#[test]
+fn every_doctored_field_is_refused_and_named() {
+    for method in [
+        Method::Bsr { bands: 5 },
+        Method::Identity,
+        Method::SquareRoot,
+        Method::Bisr { bands: 3 },
+        Method::Aof { bands: 10, tolerance: 1e-4 },
+        Method::Toeplitz { bands: 4 },
+        Method::Blt { buffers: 2 },
+    ] {
+        let good = serde_json::to_value(certificate(method)).unwrap();
+        let honest = verify(&serde_json::from_value(good.clone()).unwrap());
+        assert!(honest.is_private(), "{method}\n{honest}");
+        // Examples that fill no batch are never used, so one more of them changes nothing.
+        let same_batches = |path: &str, other: &Value| {
+            path == "/realised/examples"
+                && other.as_u64().is_some_and(|examples| examples / 8 == 10)
+        };
+        let mut paths = Vec::new();
+        leaves(&good, "", &mut paths);
+        assert!(paths.len() > 40, "{paths:?}");
+        for path in paths.iter().filter(|path| !does_not_matter(path, method)) {
+            for other in doctored(good.pointer(path).unwrap()) {
+                if same_batches(path, &other) {
+                    continue;
+                }
+                let mut bad = good.clone();
+                *bad.pointer_mut(path).unwrap() = other.clone();
+                // What is no certificate at all is refused, with the name of the field.
+                let Ok(bad) = serde_json::from_value::<Certificate>(bad) else { continue };
+                let verdict = verify(&bad);
+                assert!(!verdict.holds(), "{method}: {path} = {other}\n{verdict}");
+                let named = verdict.findings.iter().any(|finding| !finding.holds);
+                assert!(named, "{method}: {path} = {other}");
+            }
+        }
+    }
+}
+
+/// The attack that passed: hardly any noise and a small epsilon, with every number that depends on them adapted.
+#[test]
+fn a_consistent_certificate_of_almost_no_noise_is_refused() {
+    for multiplier in (-84..84).map(|i| 10_f64.powf(f64::from(i) / 7.0)) {
+        let mut forged = certificate(Method::Bsr { bands: 5 });
+        let ratio = multiplier / forged.plan.noise_multiplier;
+        for number in [
+            &mut forged.plan.noise_multiplier,
+            &mut forged.plan.noise_std,
+            &mut forged.plan.iterate_noise_std,
+            &mut forged.plan.final_iterate_noise_std,
+        ] {
+            *number *= ratio;
+        }
+        forged.plan.request.epsilon = 0.1;
+        forged.statement = forged.statement.replace("(4,", "(0.1,");
+        let verdict = verify(&forged);
+        assert!(!verdict.holds(), "{multiplier:e}\n{verdict}");
+        let epsilon = verdict.findings.iter().find(|f| f.detail.starts_with("epsilon")).unwrap();
+        // Epsilon 0.1 at this delta needs a multiplier of 31.5.
+        assert_eq!(epsilon.holds, multiplier > 31.6, "{multiplier:e}: {}", epsilon.detail);
+    }
+}
+
+#[test]
+fn a_request_that_cannot_be_is_refused_for_recorded_strategies_too() {
+    let alterations: [fn(&mut Certificate); 6] = [
+        |c| c.plan.request.clip_norm = -1.5,
+        |c| c.plan.request.batch_size = 0,
+        |c| c.plan.request.dim = 0,
+        |c| c.plan.request.epsilon = 1e-7,
+        |c| c.plan.request.delta = 1e-301,
+        |c| c.plan.request.steps = 0,
+    ];
+    for method in [Method::Aof { bands: 10, tolerance: 1e-4 }, Method::Blt { buffers: 2 }] {
+        for alter in alterations {
+            let mut bad = certificate(method);
+            alter(&mut bad);
+            let verdict = verify(&bad);
+            let request = verdict.findings.iter().find(|f| f.detail.starts_with("request"));
+            assert!(!request.unwrap().holds, "{verdict}");
+        }
+    }
+}
