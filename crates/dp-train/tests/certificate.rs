@@ -107,17 +107,20 @@ fn every_doctored_field_is_refused_and_named() {
         let good = serde_json::to_value(certificate(method)).unwrap();
         let honest = verify(&serde_json::from_value(good.clone()).unwrap());
         assert!(honest.is_private(), "{method}\n{honest}");
-        // Examples that fill no batch are never used, so one more of them changes nothing.
-        let same_batches = |path: &str, other: &Value| {
-            path == "/realised/examples"
-                && other.as_u64().is_some_and(|examples| examples / 8 == 10)
+        // Examples that fill no batch are never used, and a run that ends a step earlier releases less.
+        let harmless = |path: &str, other: &Value| match path {
+            "/realised/examples" => other.as_u64().is_some_and(|examples| examples / 8 == 10),
+            "/realised/steps" => other == 29,
+            // Only memory depends on it, and DP-SGD needs none.
+            "/plan/request/dim" => method == Method::Identity && other.as_u64().unwrap_or(0) > 0,
+            _ => false,
         };
         let mut paths = Vec::new();
         leaves(&good, "", &mut paths);
         assert!(paths.len() > 40, "{paths:?}");
         for path in paths.iter().filter(|path| !does_not_matter(path, method)) {
             for other in doctored(good.pointer(path).unwrap()) {
-                if same_batches(path, &other) {
+                if harmless(path, &other) {
                     continue;
                 }
                 let mut bad = good.clone();
