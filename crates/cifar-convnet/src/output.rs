@@ -69,12 +69,32 @@ pub(crate) fn write_secret(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     replace(path, content, options)
 }
 
+/// Whether a file of this name is what a crash left of one that was being written.
+pub(crate) fn is_partial(name: &str) -> bool {
+    name.ends_with(PARTIAL)
+}
+
+/// Waits until the names in a folder are on the disk: until then a crash may bring back what was removed.
+pub(crate) fn sync_folder(folder: &Path) -> anyhow::Result<()> {
+    // Elsewhere a folder cannot be opened, and the system keeps the order by itself.
+    #[cfg(unix)]
+    fs::File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .with_context(|| format!("could not write the folder {}", folder.display()))?;
+    #[cfg(not(unix))]
+    let _ = folder;
+    Ok(())
+}
+
+/// How the names of temporary files end.
+const PARTIAL: &str = ".partial";
+
 fn replace(path: &Path, content: &[u8], mut options: OpenOptions) -> anyhow::Result<()> {
     let name = path
         .file_name()
         .ok_or_else(|| BadArgument(format!("{} does not name a file", path.display())))?;
     let mut temporary_name = name.to_os_string();
-    temporary_name.push(format!(".{}.partial", std::process::id()));
+    temporary_name.push(format!(".{}{PARTIAL}", std::process::id()));
     let temporary = path.with_file_name(temporary_name);
     let mut write = || -> io::Result<()> {
         let mut file = options.write(true).create(true).truncate(true).open(&temporary)?;

@@ -102,13 +102,13 @@ fn table(cells: &[Cell], folder: &Path) -> anyhow::Result<Table> {
             let found = cell.setting.iter().find(|(found, _)| found == key);
             found.map_or(String::new(), |(_, value)| spec::plain(value))
         }));
-        let judged_by = if cell.config.data.validation > 0.0 { "validation" } else { "test" };
+        let judged_by = if cell.config.data.holds_out() { "validation" } else { "test" };
         line.extend([cell.seed.to_string(), judged_by.to_owned()]);
         match cell.state(folder)? {
             State::Done { .. } => {
                 let outcome = cell.result(folder)?;
-                line.push(format!("{:.4}", outcome.test_accuracy));
-                line.push(outcome.test_loss.map_or(String::new(), |loss| format!("{loss:.4}")));
+                line.push(format!("{:.4}", outcome.accuracy));
+                line.push(outcome.loss.map_or(String::new(), |loss| format!("{loss:.4}")));
                 line.push(outcome.seconds.map_or(String::new(), |seconds| format!("{seconds:.1}")));
                 line.push("done".to_owned());
             }

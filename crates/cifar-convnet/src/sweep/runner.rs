@@ -217,7 +217,7 @@ impl Runner {
         claim.give_back()?;
         Ok(match ending {
             Ending::Done => {
-                let accuracy = 100.0 * cell.result(&self.folder)?.test_accuracy;
+                let accuracy = 100.0 * cell.result(&self.folder)?.accuracy;
                 board.say(index, &format!("{accuracy:.2} %"));
                 Standing::Done
             }

@@ -187,8 +187,8 @@ impl<'a> Search<'a> {
             for cell in &cells {
                 if let State::Done { .. } = cell.state(folder)? {
                     let outcome = cell.result(folder)?;
-                    accuracy += outcome.test_accuracy / cells.len() as f64;
-                    loss += outcome.test_loss.unwrap_or(f64::INFINITY) / cells.len() as f64;
+                    accuracy += outcome.accuracy / cells.len() as f64;
+                    loss += outcome.loss.unwrap_or(f64::INFINITY) / cells.len() as f64;
                     done += 1;
                 }
             }

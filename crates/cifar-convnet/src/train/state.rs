@@ -70,35 +70,34 @@ impl State {
     }
 
     /// A run from its newest checkpoint, with the note in it.
+    ///
+    /// # Errors
+    /// If there is none, or if it is bound to something else than `seal`.
     pub(super) fn load(
         config: &Config,
         request: Request,
         data: &Dataset,
         folder: &RunFolder,
+        seal: &Seal,
     ) -> anyhow::Result<(State, Vec<u8>)> {
         let (seed, examples) = (RunSeed(config.training.seed), examples(data)?);
         let loaded = folder.load_checkpoint(|file| match &request {
             Request::Private(plan, rate) => {
-                let loaded = Training::load(
-                    plan.as_ref().clone(),
-                    examples,
-                    *rate,
-                    seed,
-                    &Seal::default(),
-                    file,
-                );
+                let plan = plan.as_ref().clone();
+                let loaded = Training::load(plan, examples, *rate, seed, seal, file);
                 loaded.map(|(training, note)| (State::Private(Box::new(training)), note))
             }
             Request::Open(request) => {
-                let loaded =
-                    OpenTraining::load(request.clone(), examples, seed, &Seal::default(), file);
+                let loaded = OpenTraining::load(request.clone(), examples, seed, seal, file);
                 let state = |training| State::Open(Box::new(training), config.optimizer.clip_norm);
                 loaded.map(|(training, note)| (state(training), note))
             }
         })?;
         let Some((state, note)) = loaded else {
-            bail!("{} has no checkpoint to continue from", folder.path().display());
+            let finished = if folder.is_finished() { ": the run is finished" } else { "" };
+            bail!("{} has no checkpoint to continue from{finished}", folder.path().display());
         };
+        // The seal agreed: what is repeated gives the same numbers.
         if let State::Private(training) = &state {
             folder.warn_of_repeated_steps(training.ledger())?;
         }
@@ -134,12 +133,12 @@ impl State {
         }
     }
 
-    /// All of it as bytes, with a note.
-    pub(super) fn bytes(&self, note: &[u8]) -> anyhow::Result<Vec<u8>> {
+    /// All of it as bytes, with the seal that a continuation must agree with and a note.
+    pub(super) fn bytes(&self, seal: &Seal, note: &[u8]) -> anyhow::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         match self {
-            State::Private(training) => training.save(&mut bytes, &Seal::default(), note)?,
-            State::Open(training, _) => training.save(&mut bytes, &Seal::default(), note)?,
+            State::Private(training) => training.save(&mut bytes, seal, note)?,
+            State::Open(training, _) => training.save(&mut bytes, seal, note)?,
         }
         Ok(bytes)
     }
