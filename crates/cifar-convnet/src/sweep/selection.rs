@@ -79,6 +79,11 @@ impl<'a> Search<'a> {
         Ok(search)
     }
 
+    /// How many runs there will be if none fails.
+    pub(super) fn trials(&self) -> u64 {
+        self.trials
+    }
+
     fn plan_rounds(&mut self) -> anyhow::Result<()> {
         for index in 0..self.groups.len() {
             let mut least = usize::MAX;
