@@ -120,10 +120,13 @@ fn a_checkpoint_is_not_continued_with_or_without_privacy_if_it_began_otherwise()
         .replace("privacy = \"none\"", "[privacy]\nepsilon = 8.0\ndelta = 1e-5\nclip_norm = 1.0\n");
     assert_ne!(private, config);
     fs::write(run.join("config.toml"), private).unwrap();
-    let output = bandroot(&format!("train --resume {}", run.display())).assert().code(1);
-    let message = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
-    assert!(message.contains("not a checkpoint of this version"), "{message}");
-    assert!(message.contains("no checkpoint to continue from"), "{message}");
+    let resume = format!("train --resume {}", run.display());
+    refused(&resume, 2, &["privacy was \"none\"", "a guarantee now", "config.toml"]);
+    let began = folder.path().join("began");
+    killed(&tiny("configs/quickstart.toml", &began, ""), &began);
+    fs::write(began.join("config.toml"), config).unwrap();
+    let resume = format!("train --resume {}", began.display());
+    refused(&resume, 2, &["privacy was a guarantee", "\"none\" now", "config.toml"]);
     assert!(!run.join("privacy.json").exists());
 }
 

@@ -54,6 +54,9 @@ pub(crate) fn run(arguments: &Accuracy) -> anyhow::Result<()> {
     let mut missing = plan(&rows, &tuned, &recorded, arguments)?;
     let wanted = rows.len() * arguments.seeds.len();
     if missing.is_empty() {
+        if !arguments.dry_run && arguments.out.join(".sweep").is_dir() {
+            settle(&all, &tuned, &[], arguments)?;
+        }
         return output::print(&format!("nothing is missing: all {wanted} runs are recorded"));
     }
     let cells: Vec<Cell> = missing.iter().map(|missing| missing.cell.clone()).collect();
@@ -76,10 +79,7 @@ pub(crate) fn run(arguments: &Accuracy) -> anyhow::Result<()> {
     let outcome = runner.run("accuracy", &cells, Some(&costs));
     let planned: Vec<(String, AccuracyRow)> =
         missing.into_iter().map(|missing| (missing.cell.name, missing.row)).collect();
-    let (rows, tuned, recorded) = (&all, &tuned, &self::recorded(arguments)?);
-    let trials = Trials { rows, tuned, recorded, planned: &planned };
-    // However it went: what was begun counts in the certificates of all runs in the folder.
-    let settled = attempts::settle(&arguments.out, |cell, attempts| trials.of(cell, attempts));
+    let settled = settle(&all, &tuned, &planned, arguments);
     let tally = outcome?;
     settled?;
     let Tally { done, failed, left, .. } = tally;
@@ -89,6 +89,18 @@ pub(crate) fn run(arguments: &Accuracy) -> anyhow::Result<()> {
         arguments.out.display()
     ))?;
     sweep::finish(&tally, &arguments.out, &runner)
+}
+
+/// However it went: what was begun counts in the certificates of all runs in the folder.
+fn settle(
+    rows: &[AccuracyRow],
+    tuned: &Tuned,
+    planned: &[(String, AccuracyRow)],
+    arguments: &Accuracy,
+) -> anyhow::Result<()> {
+    let recorded = &recorded(arguments)?;
+    let trials = Trials { rows, tuned, recorded, planned };
+    attempts::settle(&arguments.out, |cell, attempts| trials.of(cell, attempts))
 }
 
 /// The runs among the results and in the folder that is worked in.

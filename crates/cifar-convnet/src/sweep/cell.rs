@@ -332,6 +332,8 @@ mod tests {
         fs::create_dir(&folder).unwrap();
         fs::write(folder.join("plan.json"), "").unwrap();
         assert_eq!(cell.state(sweep.path()).unwrap(), State::Open);
+        fs::write(folder.join("summary.json.pending"), "").unwrap();
+        assert_eq!(cell.state(sweep.path()).unwrap(), State::Started, "an end to complete");
         fs::write(folder.join("notes.txt"), "mine").unwrap();
         assert!(cell.clear(sweep.path()).unwrap_err().to_string().contains("notes.txt"));
         fs::remove_file(folder.join("notes.txt")).unwrap();

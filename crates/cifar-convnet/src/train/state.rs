@@ -1,13 +1,16 @@
 //! The state of a run, private or not, and its next step.
 
+use std::io::BufRead;
+
 use anyhow::{Context, bail};
 use dp_train::engine::{Batch, BatchMetrics, GradientEngine};
 use dp_train::gradient::NonPrivateGradient;
 use dp_train::model::{Architecture, initial_parameters};
 use dp_train::plan::DpPlan;
-use dp_train::seal::Seal;
+use dp_train::seal::{Seal, SealDifference};
 use dp_train::seeds::{NoiseKey, RunSeed};
 use dp_train::training::Training;
+use dp_train::training::checkpoint::ResumeError;
 use dp_train::training::open::{OpenRequest, OpenTraining};
 
 use crate::config::Config;
@@ -22,6 +25,26 @@ pub(super) enum Request {
     Private(Box<DpPlan>, f32),
     /// Without.
     Open(OpenRequest),
+}
+
+impl Request {
+    /// How a checkpoint begins that was written with privacy if this is without, and the other way round.
+    fn other_kind(&self) -> &'static [u8] {
+        match self {
+            Request::Private(..) => b"bandroot open ",
+            Request::Open(_) => b"bandroot run ",
+        }
+    }
+
+    /// What such a checkpoint is bound to that this is not.
+    fn other_privacy(&self) -> SealDifference {
+        let words = ["\"none\"", "a guarantee"].map(|word| Some(word.to_owned()));
+        let [sealed, found] = match (self, words) {
+            (Request::Private(..), words) => words,
+            (Request::Open(_), [none, guarantee]) => [guarantee, none],
+        };
+        SealDifference { key: "privacy".to_owned(), sealed, found }
+    }
 }
 
 /// A run under way.
@@ -81,7 +104,10 @@ impl State {
         seal: &Seal,
     ) -> anyhow::Result<(State, Vec<u8>)> {
         let (seed, examples) = (RunSeed(config.training.seed), examples(data)?);
-        let loaded = folder.load_checkpoint(|file| match &request {
+        let loaded = folder.load_checkpoint(|mut file| match &request {
+            request if file.fill_buf()?.starts_with(request.other_kind()) => {
+                Err(ResumeError::Sealed(request.other_privacy()))
+            }
             Request::Private(plan, rate) => {
                 let plan = plan.as_ref().clone();
                 let loaded = Training::load(plan, examples, *rate, seed, seal, file);
