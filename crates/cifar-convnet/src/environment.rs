@@ -4,14 +4,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
+/// The version of this program.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The commit that the program was built from; `-dirty` if files had changed since.
+pub(crate) const COMMIT: &str = env!("BANDROOT_COMMIT");
+
 /// What is recorded beside every result.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Environment {
     /// The arguments after the program's name.
     command: String,
-    /// The version of this program.
     version: &'static str,
-    /// The commit that the program was built from; `-dirty` if files had changed since.
     commit: &'static str,
     os: &'static str,
     arch: &'static str,
@@ -29,8 +33,8 @@ impl Environment {
         let arguments: Vec<String> = std::env::args().skip(1).collect();
         Self {
             command: format!("bandroot {}", arguments.join(" ")),
-            version: env!("CARGO_PKG_VERSION"),
-            commit: env!("BANDROOT_COMMIT"),
+            version: VERSION,
+            commit: COMMIT,
             os: std::env::consts::OS,
             arch: std::env::consts::ARCH,
             cpu: cpu_name(),

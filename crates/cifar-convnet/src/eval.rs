@@ -1,5 +1,6 @@
 //! `bandroot eval`: how the model of a run does, measured again from its files.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -36,7 +37,7 @@ pub(crate) struct Eval {
 pub(crate) enum SplitName {
     /// The test examples
     Test,
-    /// The training examples that data.validation held out
+    /// The training examples that data.validation held out: what comes out is covered by no guarantee
     Validation,
     /// The training examples: what comes out is covered by no guarantee
     Train,
@@ -46,14 +47,15 @@ pub(crate) enum SplitName {
 #[derive(Debug, Serialize)]
 struct Report {
     split: SplitName,
-    test_accuracy: f64,
-    test_loss: f64,
+    /// `test_accuracy`, `validation_accuracy` or `train_accuracy`, and the loss.
+    #[serde(flatten)]
+    numbers: BTreeMap<String, f64>,
     examples: usize,
 }
 
 pub(crate) fn run(arguments: &Eval) -> anyhow::Result<()> {
     let mut config = config::file::read(&arguments.run.join("config.toml"), &[])?;
-    let tuned = config.data.validation != 0.0;
+    let tuned = config.data.holds_out();
     let judged_by = if tuned { SplitName::Validation } else { SplitName::Test };
     let split = arguments.split.unwrap_or(judged_by);
     if split == SplitName::Validation && !tuned {
@@ -92,12 +94,13 @@ pub(crate) fn run(arguments: &Eval) -> anyhow::Result<()> {
     if let Some(path) = &arguments.logits {
         table.write(path)?;
     }
-    let (test_accuracy, test_loss) = (accuracy, loss);
-    let report = Report { split, test_accuracy, test_loss, examples: examples.len() };
+    let name: String =
+        split.to_possible_value().map_or(String::new(), |value| value.get_name().into());
     if arguments.json {
+        let numbers = [(format!("{name}_accuracy"), accuracy), (format!("{name}_loss"), loss)];
+        let report = Report { split, numbers: numbers.into(), examples: examples.len() };
         return output::print(&output::json(&report)?);
     }
-    let name = split.to_possible_value().map_or(String::new(), |value| value.get_name().into());
     output::print(&format!(
         "accuracy  {:.2} % of {} {name} examples\nloss      {:.4}\n",
         100.0 * accuracy,

@@ -60,6 +60,11 @@ pub(crate) fn write_file(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     replace(path, content, OpenOptions::new())
 }
 
+/// As [`write_file`], with the temporary file beside `near`, which must be on the same disk.
+pub(crate) fn write_file_through(near: &Path, path: &Path, content: &[u8]) -> anyhow::Result<()> {
+    through(near, path, content, OpenOptions::new())
+}
+
 /// As [`write_file`], for content that only the owner may read.
 pub(crate) fn write_secret(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     #[cfg_attr(not(unix), expect(unused_mut, reason = "only Unix has a mode to set"))]
@@ -69,13 +74,43 @@ pub(crate) fn write_secret(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     replace(path, content, options)
 }
 
-fn replace(path: &Path, content: &[u8], mut options: OpenOptions) -> anyhow::Result<()> {
-    let name = path
+/// Whether a file of this name is what a crash left of one that was being written.
+pub(crate) fn is_partial(name: &str) -> bool {
+    name.ends_with(PARTIAL)
+}
+
+/// Waits until the names in a folder are on the disk: until then a crash may bring back what was removed.
+pub(crate) fn sync_folder(folder: &Path) -> anyhow::Result<()> {
+    // Elsewhere a folder cannot be opened, and the system keeps the order by itself.
+    #[cfg(unix)]
+    fs::File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .with_context(|| format!("could not write the folder {}", folder.display()))?;
+    #[cfg(not(unix))]
+    let _ = folder;
+    Ok(())
+}
+
+/// How the names of temporary files end.
+const PARTIAL: &str = ".partial";
+
+fn replace(path: &Path, content: &[u8], options: OpenOptions) -> anyhow::Result<()> {
+    through(path, path, content, options)
+}
+
+/// Writes `path` by way of a temporary file beside `near`.
+fn through(
+    near: &Path,
+    path: &Path,
+    content: &[u8],
+    mut options: OpenOptions,
+) -> anyhow::Result<()> {
+    let name = near
         .file_name()
-        .ok_or_else(|| BadArgument(format!("{} does not name a file", path.display())))?;
+        .ok_or_else(|| BadArgument(format!("{} does not name a file", near.display())))?;
     let mut temporary_name = name.to_os_string();
-    temporary_name.push(format!(".{}.partial", std::process::id()));
-    let temporary = path.with_file_name(temporary_name);
+    temporary_name.push(format!(".{}{PARTIAL}", std::process::id()));
+    let temporary = near.with_file_name(temporary_name);
     let mut write = || -> io::Result<()> {
         let mut file = options.write(true).create(true).truncate(true).open(&temporary)?;
         file.write_all(content)?;

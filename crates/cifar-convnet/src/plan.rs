@@ -7,12 +7,16 @@ use mf_core::factorization::aof::Options;
 use serde::Serialize;
 
 use crate::cli::{AofCache, Compare, ConfigFile, Plan};
+use crate::config::privacy::{Guarantee, Privacy};
 use crate::config::{self, Config};
 use crate::output::{self, BadArgument};
 use crate::progress;
 
 pub(crate) fn run(arguments: &Plan) -> anyhow::Result<()> {
-    let plan = from_file(&arguments.config, &arguments.aof)?;
+    let file = &arguments.config;
+    let config = config::file::read(&file.config, &file.set)?;
+    let plan = from_config(&config, file, &arguments.aof)?;
+    warn_of_delta(&config, file);
     if arguments.json {
         return output::print(&output::json(plan.record())?);
     }
@@ -39,6 +43,21 @@ pub(crate) fn from_config(
     let options = Options { relative_gap: config.tolerance(), ..Options::default() };
     let (factorization, _) = progress::solve_aof(workload, bands, &options, cache)?;
     Ok(DpPlan::from_factorization(request, &factorization).map_err(bad)?)
+}
+
+/// Says if delta is so large that it allows an example to be published: whoever picks one of `N` at random and
+/// shows it is (0, 1/N)-differentially private.
+pub(crate) fn warn_of_delta(config: &Config, file: &ConfigFile) {
+    if let (Privacy::Guaranteed(Guarantee { delta, .. }), Ok(examples)) =
+        (&config.privacy, config.data.training_examples())
+        && *delta >= 1.0 / examples as f64
+    {
+        eprintln!(
+            "bandroot: warning: {}: privacy.delta = {delta:e} is not below 1 / {examples}, one in the number of \
+             training examples: that much would allow to publish one of them",
+            file.config.display()
+        );
+    }
 }
 
 /// A refusal that names the config.

@@ -153,7 +153,8 @@ fn without_paths(text: &str) -> String {
     text.split(' ').map(last).collect::<Vec<_>>().join(" ")
 }
 
-/// Writes the files into a new folder, whole or not at all; `false` if they are there already.
+/// Writes the files into a new folder, whole or not at all; `false` if they are there already. What is there is
+/// replaced only if more runs have been made since, and it says nothing else that is new.
 fn import(run: &Path, files: &[(&str, String)], into: &Path) -> anyhow::Result<bool> {
     let full = run.canonicalize().with_context(|| run.display().to_string())?;
     let name = full.file_name().context("a run folder has a name")?;
@@ -161,7 +162,9 @@ fn import(run: &Path, files: &[(&str, String)], into: &Path) -> anyhow::Result<b
     if target.exists() {
         for (name, text) in files {
             let found = fs::read_to_string(target.join(name)).unwrap_or_default();
-            if found != *text {
+            if is_restated(&found, text) {
+                output::write_file(&target.join(name), text.as_bytes())?;
+            } else if found != *text && !is_restated(text, &found) {
                 bail!(
                     "{} is there already and differs from {} in {name}",
                     target.display(),
@@ -183,9 +186,66 @@ fn import(run: &Path, files: &[(&str, String)], into: &Path) -> anyhow::Result<b
     Ok(true)
 }
 
+/// Whether a certificate or summary differs from an older one only in the number of runs that it was chosen among,
+/// which has grown.
+fn is_restated(old: &str, new: &str) -> bool {
+    let (Ok(Value::Object(mut old)), Ok(Value::Object(mut new))) =
+        (serde_json::from_str(old), serde_json::from_str(new))
+    else {
+        return false;
+    };
+    let trials = [old.remove("trials"), new.remove("trials")];
+    let trials = trials.map(|trials| trials.and_then(|trials| trials.as_u64()));
+    let statements = [old.remove("statement"), new.remove("statement")];
+    let counted = statements.map(|statement| {
+        let statement = statement.as_ref().and_then(Value::as_str).map(str::to_owned);
+        statement.as_deref().map(without_count)
+    });
+    // A summary has the number in its statement only.
+    let grown = match (&trials, &counted) {
+        ([Some(old), Some(new)], _) => old < new,
+        (_, [Some((_, old)), Some((_, new))]) => old < new,
+        _ => false,
+    };
+    let words = counted.map(|counted| counted.map(|(words, _)| words));
+    grown && old == new && words[0] == words[1]
+}
+
+/// A statement without the number of runs it was chosen among, and that number.
+fn without_count(statement: &str) -> (String, u64) {
+    let counted = statement.split_once("; choosing among ").and_then(|(words, rest)| {
+        let (number, _) = rest.split_once(' ')?;
+        Some((words.to_owned(), number.parse().ok()?))
+    });
+    counted.unwrap_or_else(|| (statement.to_owned(), 1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_number_of_runs_that_has_grown_is_taken_over() {
+        let certificate = |epsilon: f64, trials: u64| {
+            let sweep = format!("; choosing among {trials} runs is not covered");
+            let statement = format!("private{}", if trials > 1 { &sweep } else { "" });
+            let value =
+                serde_json::json!({"epsilon": epsilon, "trials": trials, "statement": statement});
+            let mut summary = value.clone();
+            summary.as_object_mut().unwrap().remove("trials");
+            [value.to_string(), summary.to_string()]
+        };
+        let [one, eight, other] = [certificate(4.0, 1), certificate(4.0, 8), certificate(3.0, 8)];
+        for file in [0, 1] {
+            assert!(is_restated(&one[file], &eight[file]));
+            assert!(!is_restated(&eight[file], &one[file]));
+            assert!(!is_restated(&one[file], &one[file]));
+            assert!(!is_restated(&one[file], &other[file]));
+            let louder = eight[file].replace("private;", "very private;");
+            assert!(!is_restated(&one[file], &louder));
+        }
+        assert!(!is_restated("", &one[0]));
+    }
 
     #[test]
     fn paths_of_a_machine_are_cut_and_others_stay() {

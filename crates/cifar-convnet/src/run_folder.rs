@@ -12,8 +12,14 @@
 //! | `summary.json` | what was reached, what is claimed |
 //! | `continuations.json` | how far the run has got, to notice if a checkpoint is continued twice |
 //! | `checkpoint-STEP.bin` | the last two states while the run goes on; secret, they hold the noise key |
+//! | `summary.json.pending` | the summary of a run that has ended, until its secrets are gone |
 //!
 //! A run with `privacy = "none"` has neither plan nor certificate, and nothing to be noticed.
+//!
+//! A run ends in this order, and a crash in between loses nothing: the model and the certificate; the summary under
+//! its pending name; then every checkpoint and everything half-written is removed; then the summary gets its
+//! name. So a folder with a `summary.json` holds no noise key, and a folder with a pending one has only to be
+//! tidied up.
 
 use std::fs;
 use std::io::{BufReader, ErrorKind};
@@ -24,13 +30,34 @@ use dp_train::continuations::Continuations;
 use dp_train::ledger::Ledger;
 use dp_train::training::checkpoint::ResumeError;
 
-use crate::output;
+use crate::output::{self, BadArgument};
 
 /// How many checkpoints are kept: the newest, and one to fall back on.
 const KEPT: usize = 2;
 
 /// How far the run has got.
 const CONTINUATIONS: &str = "continuations.json";
+
+/// What was reached; the last file of a run.
+const SUMMARY: &str = "summary.json";
+
+/// The same while there may still be secrets.
+const PENDING: &str = "summary.json.pending";
+
+/// Whether a file of this name is a state of a run.
+pub(crate) fn is_checkpoint(name: &str) -> bool {
+    name.starts_with("checkpoint-") && name.ends_with(".bin")
+}
+
+/// Whether a file of this name can hold a noise key: a state, or what a crash left of one.
+pub(crate) fn is_secret(name: &str) -> bool {
+    is_checkpoint(name) || output::is_partial(name)
+}
+
+/// Whether a file of this name says that a run has ended but for its secrets.
+pub(crate) fn is_pending(name: &str) -> bool {
+    name == PENDING
+}
 
 /// The folder of one run.
 #[derive(Debug, Clone)]
@@ -83,7 +110,11 @@ impl RunFolder {
         Ok(())
     }
 
-    /// The newest state that `load` takes; states that it does not take are named in warnings.
+    /// The newest state that `load` takes; states that are damaged are named in warnings.
+    ///
+    /// # Errors
+    /// A [`BadArgument`] if a state is bound to something else than what it is to be continued with. The one before
+    /// it is not tried: it would add the same noise to other gradients just as well.
     pub(crate) fn load_checkpoint<T>(
         &self,
         load: impl Fn(BufReader<fs::File>) -> Result<T, ResumeError>,
@@ -93,6 +124,11 @@ impl RunFolder {
                 .with_context(|| format!("could not read {}", path.display()))?;
             match load(BufReader::new(file)) {
                 Ok(loaded) => return Ok(Some(loaded)),
+                Err(ResumeError::Sealed(difference)) => {
+                    let (difference, remedy) = (&difference, self.remedy(&difference.key));
+                    let refusal = format!("{}: {difference}; {remedy}", path.display());
+                    return Err(BadArgument(refusal).into());
+                }
                 Err(error) => eprintln!(
                     "bandroot: warning: {} is not used: {error}; trying the one before it",
                     path.display()
@@ -100,6 +136,21 @@ impl RunFolder {
             }
         }
         Ok(None)
+    }
+
+    /// What to do about a key of the seal that is not what it was.
+    fn remedy(&self, key: &str) -> String {
+        let what = match key {
+            "data.sha256" => {
+                "train on the examples that it began with: see data.validation and the files in \
+                              data.folder"
+                    .to_owned()
+            }
+            "engine.arithmetic" => "continue it on a processor with these instructions".to_owned(),
+            "program.version" | "program.commit" => "continue it with that program".to_owned(),
+            key => format!("put {key} back in {}", self.file("config.toml").display()),
+        };
+        format!("{what}, or begin a new run")
     }
 
     /// Notes how many steps of a private run can have been seen.
@@ -133,27 +184,62 @@ impl RunFolder {
         }
     }
 
-    /// Removes all states: a finished run keeps no secrets.
-    pub(crate) fn remove_checkpoints(&self) -> anyhow::Result<()> {
-        for path in self.checkpoints()? {
+    /// Whether the summary is there.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.file(SUMMARY).exists()
+    }
+
+    /// Ends a run whose other files are all written: the summary, but no secret.
+    pub(crate) fn finish(&self, summary: &[u8]) -> anyhow::Result<()> {
+        self.write(PENDING, summary)?;
+        output::sync_folder(&self.path)?;
+        self.tidy_up().map(drop)
+    }
+
+    /// Removes what a crash left half-written, which may hold a key; and all states if the run has ended. If it
+    /// has, gives the content of its summary where that had not got its name yet.
+    pub(crate) fn tidy_up(&self) -> anyhow::Result<Option<Vec<u8>>> {
+        let (pending, summary) = (self.file(PENDING), self.file(SUMMARY));
+        let content = match fs::read(&pending) {
+            Ok(content) => Some(content),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => {
+                return Err(error).with_context(|| format!("could not read {}", pending.display()));
+            }
+        };
+        let ended = content.is_some() || self.is_finished();
+        for path in
+            self.files(|name| if ended { is_secret(name) } else { output::is_partial(name) })?
+        {
             fs::remove_file(&path)
                 .with_context(|| format!("could not remove {}", path.display()))?;
         }
-        Ok(())
+        output::sync_folder(&self.path)?;
+        if content.is_some() {
+            fs::rename(&pending, &summary)
+                .with_context(|| format!("could not write {}", summary.display()))?;
+            output::sync_folder(&self.path)?;
+        }
+        Ok(content)
     }
 
-    /// The states, newest first.
-    fn checkpoints(&self) -> anyhow::Result<Vec<PathBuf>> {
+    /// The files whose names are wanted.
+    fn files(&self, wanted: impl Fn(&str) -> bool) -> anyhow::Result<Vec<PathBuf>> {
         let entries = fs::read_dir(&self.path)
             .with_context(|| format!("could not read the folder {}", self.path.display()))?;
         let mut found = Vec::new();
         for entry in entries {
             let path = entry?.path();
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            if name.starts_with("checkpoint-") && name.ends_with(".bin") {
+            if wanted(path.file_name().and_then(|name| name.to_str()).unwrap_or_default()) {
                 found.push(path);
             }
         }
+        Ok(found)
+    }
+
+    /// The states, newest first.
+    fn checkpoints(&self) -> anyhow::Result<Vec<PathBuf>> {
+        let mut found = self.files(is_checkpoint)?;
         // The number of steps has a fixed width, so names sort as numbers do.
         found.sort();
         found.reverse();

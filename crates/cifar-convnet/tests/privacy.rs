@@ -77,6 +77,39 @@ fn overrides_reach_the_plan_and_mistakes_are_named() {
 }
 
 #[test]
+fn what_promises_more_than_it_keeps_is_said_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = |command: &str| {
+        let output = bandroot(command).assert().success();
+        String::from_utf8(output.get_output().stderr.clone()).unwrap()
+    };
+    let plan = |set: &str| told(&format!("plan {} {set}", config()));
+    assert_eq!(plan(""), "");
+    let old = plan("--set privacy.neighbouring=add-remove");
+    assert_eq!(old.lines().count(), 1, "{old}");
+    for word in ["cifar10-bsr.toml", "add-remove", "zero-out", "number of examples is public"] {
+        assert!(old.contains(word), "no {word:?} in {old:?}");
+    }
+    // One in 50000 examples, and a little less.
+    let large = plan("--set privacy.delta=2e-5");
+    assert_eq!(large.lines().count(), 1, "{large}");
+    for word in ["warning", "cifar10-bsr.toml", "privacy.delta", "50000"] {
+        assert!(large.contains(word), "no {word:?} in {large:?}");
+    }
+    assert_eq!(plan("--set privacy.delta=1.9e-5"), "");
+    let run = folder.path().join("run");
+    let trained = told(&format!(
+        "train {} --out {} --set data.examples=24 --set data.test_examples=10 --set training.epochs=1 \
+         --set training.batch_size=12 --set privacy.delta=0.05 --set privacy.neighbouring=add-remove",
+        repository("configs/quickstart.toml"),
+        run.display()
+    ));
+    assert_eq!(trained.lines().count(), 2, "{trained}");
+    let written = fs::read_to_string(run.join("config.toml")).unwrap();
+    assert!(written.contains("neighbouring = \"zero-out\""), "{written}");
+}
+
+#[test]
 fn a_comparison_names_the_best_that_fits() {
     let rows = json(&format!("compare {} --json", config()));
     let best = |rows: &Value| {

@@ -10,6 +10,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use shell::{bandroot, json, refused, repository};
 
 /// Arguments of a run of 8 steps on a few drawings.
@@ -119,10 +120,13 @@ fn a_checkpoint_is_not_continued_with_or_without_privacy_if_it_began_otherwise()
         .replace("privacy = \"none\"", "[privacy]\nepsilon = 8.0\ndelta = 1e-5\nclip_norm = 1.0\n");
     assert_ne!(private, config);
     fs::write(run.join("config.toml"), private).unwrap();
-    let output = bandroot(&format!("train --resume {}", run.display())).assert().code(1);
-    let message = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
-    assert!(message.contains("not a checkpoint of this version"), "{message}");
-    assert!(message.contains("no checkpoint to continue from"), "{message}");
+    let resume = format!("train --resume {}", run.display());
+    refused(&resume, 2, &["privacy was \"none\"", "a guarantee now", "config.toml"]);
+    let began = folder.path().join("began");
+    killed(&tiny("configs/quickstart.toml", &began, ""), &began);
+    fs::write(began.join("config.toml"), config).unwrap();
+    let resume = format!("train --resume {}", began.display());
+    refused(&resume, 2, &["privacy was a guarantee", "\"none\" now", "config.toml"]);
     assert!(!run.join("privacy.json").exists());
 }
 
@@ -140,9 +144,7 @@ fn a_schedule_is_trained_verified_and_kept_to() {
     killed(&tiny("configs/quickstart.toml", &stopped, &cooled), &stopped);
     let config = fs::read_to_string(stopped.join("config.toml")).unwrap();
     fs::write(stopped.join("config.toml"), config.replace("linear-cooldown", "cosine")).unwrap();
-    let output = bandroot(&format!("train --resume {}", stopped.display())).assert().code(1);
-    let message = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
-    assert!(message.contains("learning rate or schedule"), "{message}");
+    refused(&format!("train --resume {}", stopped.display()), 2, &["optimizer.schedule"]);
 }
 
 #[test]
@@ -181,8 +183,9 @@ fn what_was_measured_is_measured_again_from_the_files() {
     let name = run.display();
     let report = json(&format!("eval {name} --json --logits {}", csv.display()));
     assert_eq!((&report["split"], &report["examples"]), (&"validation".into(), &12.into()));
-    assert_eq!(report["test_accuracy"], summary["test_accuracy"]);
-    assert_eq!(report["test_loss"], summary["test_loss"]);
+    assert!(summary["validation_accuracy"].is_number(), "{summary}");
+    assert_eq!(report["validation_accuracy"], summary["validation_accuracy"]);
+    assert_eq!(report["validation_loss"], summary["validation_loss"]);
     // The table says the same.
     let text = fs::read_to_string(&csv).unwrap();
     let rows: Vec<Vec<f64>> = text
@@ -200,11 +203,12 @@ fn what_was_measured_is_measured_again_from_the_files() {
         loss += sum.ln() + top - logits[label];
     }
     let accuracy = f64::from(right as u32) / 12.0;
-    assert!((accuracy - report["test_accuracy"].as_f64().unwrap()).abs() < 1e-12);
-    let reported = report["test_loss"].as_f64().unwrap();
+    assert!((accuracy - report["validation_accuracy"].as_f64().unwrap()).abs() < 1e-12);
+    let reported = report["validation_loss"].as_f64().unwrap();
     assert!((loss / 12.0 - reported).abs() < 1e-5 * (1.0 + reported), "{loss} and {reported}");
     for (split, examples) in [("test", 20), ("train", 36)] {
         let report = json(&format!("eval {name} --json --split {split}"));
+        assert!(report[format!("{split}_accuracy")].is_number(), "{report}");
         assert_eq!((&report["split"], &report["examples"]), (&split.into(), &examples.into()));
     }
     let untuned = folder.path().join("untuned");
@@ -217,6 +221,67 @@ fn what_was_measured_is_measured_again_from_the_files() {
     fs::remove_file(path).unwrap();
     refused(&format!("eval {name}"), 1, &["parameters.safetensors", "finished"]);
     refused("eval no-such-run", 1, &["no-such-run"]);
+}
+
+#[test]
+fn accuracy_on_held_out_training_examples_is_not_called_private_or_a_test() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let summary = json(&tiny("configs/quickstart.toml", &run, "--json --set data.validation=0.25"));
+    assert_eq!((&summary["test_accuracy"], &summary["test_loss"]), (&Value::Null, &Value::Null));
+    let metrics = fs::read_to_string(run.join("metrics.csv")).unwrap();
+    assert!(metrics.starts_with("epoch,step,not_private_validation_accuracy,"), "{metrics}");
+    let events = events(&run);
+    assert_eq!(count(&events, "not-private/validation_accuracy"), 2);
+    assert_eq!(count(&events, "validation_accuracy"), 2, "none without the mark");
+    assert_eq!(count(&events, "test_accuracy"), 0);
+    let certificate: Value =
+        serde_json::from_slice(&fs::read(run.join("privacy.json")).unwrap()).unwrap();
+    assert_eq!(certificate["held_out_examples"], 12);
+    let listed = certificate["metrics"].as_array().unwrap();
+    let exposure = |name: &str| {
+        let found = listed.iter().find(|metric| metric["name"] == name);
+        found.map_or(Value::Null, |metric| metric["exposure"].clone())
+    };
+    assert_eq!(exposure("validation_accuracy"), "not_private");
+    assert_eq!(exposure("validation_loss"), "not_private");
+    assert_eq!(exposure("batch_loss"), "not_private");
+    assert_eq!(exposure("learning_rate"), "covered");
+    assert_eq!(exposure("test_accuracy"), Value::Null);
+    let told = folder.path().join("told");
+    let told = tiny("configs/quickstart.toml", &told, "--set data.validation=0.25");
+    let output = bandroot(&told).assert().success();
+    let text = String::from_utf8(output.get_output().stdout.clone()).unwrap();
+    assert!(text.contains("validation") && text.contains("not private"), "{text}");
+    assert!(!text.contains("test accuracy"), "{text}");
+    let other = folder.path().join("other");
+    let public = "--set data.validation=0.25 --set training.record=public";
+    let refusal = tiny("configs/quickstart.toml", &other, public);
+    refused(&refusal, 2, &["quickstart.toml", "training.record", "data.validation"]);
+    assert!(!other.exists());
+}
+
+#[test]
+fn a_certificate_names_the_config_the_data_and_the_model_that_it_belongs_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let artifacts = |name: &str, more: &str| {
+        let run = folder.path().join(name);
+        bandroot(&tiny("configs/quickstart.toml", &run, more)).assert().success();
+        let text = fs::read(run.join("privacy.json")).unwrap();
+        let certificate: Value = serde_json::from_slice(&text).unwrap();
+        let hash: String =
+            Sha256::digest(model(&run)).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(certificate["artifacts"]["parameters_sha256"], hash);
+        certificate["artifacts"].clone()
+    };
+    let one = artifacts("one", FIXED);
+    let free = "--set engine.threads=1 --set data.folder=elsewhere --set privacy.trials=3";
+    assert_eq!(artifacts("same", &format!("{FIXED} {free}")), one);
+    let other = artifacts("other", &format!("{FIXED} --set optimizer.learning_rate=0.01"));
+    assert_ne!(other["config_sha256"], one["config_sha256"]);
+    assert_eq!(other["training_data_sha256"], one["training_data_sha256"]);
+    let tuned = artifacts("tuned", &format!("{FIXED} --set data.validation=0.25"));
+    assert_ne!(tuned["training_data_sha256"], one["training_data_sha256"]);
 }
 
 #[test]

@@ -59,11 +59,20 @@ fn result(run: &Path) -> (Vec<u8>, Value, Vec<Vec<String>>) {
     let metrics = lines.map(|line| columns.iter().map(|&c| line[c].to_owned()).collect()).collect();
     let model = fs::read(run.join("parameters.safetensors")).unwrap();
     let mut certificate = read_json(&run.join("privacy.json"));
+    // Depends on what else was begun in the folder.
+    assert!(certificate.as_object_mut().unwrap().remove("trials").is_some());
     // A name drawn for every run, and where it was taken up again.
     for key in ["run_id", "continued_at"] {
         assert!(certificate["realised"].as_object_mut().unwrap().remove(key).is_some());
     }
     (model, certificate, metrics)
+}
+
+/// How many trainings were begun in the folder of a sweep.
+fn attempts(sweep: &Path) -> u64 {
+    let notes = fs::read_dir(sweep.join(".sweep")).unwrap().map(|entry| entry.unwrap().path());
+    let files = notes.filter(|path| path.extension().is_some_and(|end| end == "attempts"));
+    files.map(|path| fs::read_to_string(path).unwrap().lines().count() as u64).sum()
 }
 
 struct Processes {
@@ -182,7 +191,9 @@ fn a_sweep_killed_ten_times_beside_another_ends_as_if_nothing_had_happened() {
     }
     assert_eq!(runs(&killed), runs(&whole), "none missing, none twice");
     assert_eq!(runs(&whole).len(), 8);
-    let mut continued = 0;
+    let (mut continued, begun) = (0, attempts(&killed));
+    assert!(begun >= 8);
+    assert_eq!(attempts(&whole), 8);
     for run in runs(&whole) {
         let (whole, killed) = (whole.join(&run), killed.join(&run));
         assert_eq!(
@@ -193,7 +204,8 @@ fn a_sweep_killed_ten_times_beside_another_ends_as_if_nothing_had_happened() {
         assert!(result(&whole) == result(&killed), "{run} differs");
         let certificate = read_json(&killed.join("privacy.json"));
         continued += certificate["realised"]["continued_at"].as_array().unwrap().len();
-        assert_eq!(certificate["trials"], 8, "the number of runs goes into each certificate");
+        assert_eq!(certificate["trials"], begun, "what was begun goes into each certificate");
+        assert_eq!(read_json(&whole.join("privacy.json"))["trials"], 8);
     }
     assert!(continued > 0, "no kill was in the midst of a run");
 }
@@ -225,16 +237,90 @@ fn a_failed_run_is_written_down_and_does_not_stop_the_rest() {
     assert_eq!(csv.matches("done").count(), 2);
     assert_eq!(csv.matches("failed").count(), 1);
     // Not again unless asked; and what is done is not touched.
-    let summary =
-        |name: &str| fs::metadata(out.join(name).join("summary.json")).unwrap().modified().unwrap();
-    let before = summary(&names[1]);
+    let model = |name: &str| {
+        let path = out.join(name).join("parameters.safetensors");
+        fs::metadata(path).unwrap().modified().unwrap()
+    };
+    let before = model(&names[1]);
     bandroot(&command(&out, "")).assert().code(1);
     assert_eq!(read_json(&broken.join("failed.json")), failure);
     bandroot(&command(&out, "--retry-failed")).assert().success();
-    assert_eq!(summary(&names[1]), before);
+    assert_eq!(model(&names[1]), before);
     for name in &names {
         assert!(result(&first.join(name)) == result(&out.join(name)));
+        let trials =
+            |folder: &Path| read_json(&folder.join(name).join("privacy.json"))["trials"].clone();
+        assert_eq!((trials(&first), trials(&out)), (3.into(), 4.into()), "the failed one counts");
     }
+}
+
+#[test]
+fn a_sweep_that_grows_tells_its_finished_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let (base, out) = (folder.path().join("base.toml"), folder.path().join("out"));
+    let grow = |rest: &str| {
+        let sweep = tiny(folder.path(), rest);
+        // Private: the statement says the number too.
+        let text = fs::read_to_string(&base).unwrap().replace("noise_seed = 5", "");
+        fs::write(&base, text).unwrap();
+        bandroot(&format!("sweep {} --out {}", sweep.display(), out.display())).assert().success();
+    };
+    let certificate = |run: &str| read_json(&out.join(run).join("privacy.json"));
+    grow("[grid]\n'optimizer.learning_rate' = [0.1]");
+    let first = runs(&out).pop().unwrap();
+    let before = certificate(&first);
+    assert_eq!(before["trials"], 1);
+    assert!(!before["statement"].as_str().unwrap().contains("choosing"));
+    let results = folder.path().join("results");
+    let import = format!("results import {} --into {}", out.display(), results.display());
+    bandroot(&import).assert().success();
+    grow("seeds = [0, 1]\n[grid]\n'optimizer.learning_rate' = [0.1, 0.2]");
+    // No longer in the grid, but made on the same data.
+    grow("[grid]\n'optimizer.learning_rate' = [0.3]");
+    assert_eq!(runs(&out).len(), 5);
+    for run in runs(&out) {
+        let certificate = certificate(&run);
+        assert_eq!(certificate["trials"], 5, "{run}");
+        let statement = certificate["statement"].as_str().unwrap();
+        assert!(statement.contains("choosing among 5 runs"), "{statement}");
+        assert_eq!(read_json(&out.join(&run).join("summary.json"))["statement"], statement);
+        let kept = files(&out.join(&run));
+        assert!(kept.iter().all(|name| !name.ends_with(".partial")), "{kept:?}");
+        bandroot(&format!("verify {} --require-private", out.join(&run).display()))
+            .assert()
+            .success();
+    }
+    assert_eq!(certificate(&first)["artifacts"], before["artifacts"]);
+    // The number never falls, also among recorded results.
+    bandroot(&import).assert().success();
+    let recorded = results.join(&first);
+    assert_eq!(read_json(&recorded.join("privacy.json"))["trials"], 5);
+    assert_eq!(
+        read_json(&recorded.join("summary.json"))["statement"],
+        certificate(&first)["statement"]
+    );
+}
+
+#[test]
+fn a_run_that_failed_and_was_begun_again_counts_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let sweep = tiny(folder.path(), "[grid]\n'data.name' = ['fashion-mnist']");
+    let (base, out) = (folder.path().join("base.toml"), folder.path().join("out"));
+    let text = fs::read_to_string(&base).unwrap();
+    // There is no such folder: the run begins and fails.
+    let own = text.replace("examples = 48\ntest_examples = 20", "folder = 'nowhere'");
+    fs::write(&base, &own).unwrap();
+    let command = format!("sweep {} --out {} --retry-failed", sweep.display(), out.display());
+    bandroot(&command).assert().code(1);
+    assert_eq!(attempts(&out), 1);
+    sleep(Duration::from_millis(1100));
+    bandroot(&command).assert().code(1);
+    assert_eq!(attempts(&out), 2);
+    // Another grid in the same folder: the failures count there as well.
+    let sweep = tiny(folder.path(), "[grid]\n'optimizer.learning_rate' = [0.1]");
+    bandroot(&format!("sweep {} --out {}", sweep.display(), out.display())).assert().success();
+    let done = runs(&out).into_iter().find(|run| run.starts_with("learning_rate")).unwrap();
+    assert_eq!(read_json(&out.join(done).join("privacy.json"))["trials"], 3);
 }
 
 #[test]

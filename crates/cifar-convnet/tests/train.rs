@@ -93,7 +93,8 @@ fn a_killed_run_continues_bit_by_bit() {
         let has_checkpoint = killed.is_dir()
             && fs::read_dir(&killed).unwrap().any(|entry| {
                 let name = entry.unwrap().file_name().into_string().unwrap();
-                name.starts_with("checkpoint-") && name.ends_with(".bin")
+                let is_state = name.starts_with("checkpoint-") && name.ends_with(".bin");
+                is_state || name == "summary.json.pending"
             });
         if ended.success() || killed.join("summary.json").exists() {
             if kills >= wanted {
@@ -145,7 +146,8 @@ fn a_damaged_checkpoint_gives_way_to_the_one_before_it() {
         .replace("examples = 48", "examples = 96");
     assert_ne!(other, config);
     fs::write(stopped.join("config.toml"), other).unwrap();
-    refused(&format!("train --resume {}", stopped.display()), 1, &["other examples"]);
+    let resume = format!("train --resume {}", stopped.display());
+    refused(&resume, 2, &["data.examples was 48", "is 96 now", "config.toml"]);
     fs::write(stopped.join("config.toml"), config).unwrap();
     let newest = states().pop().unwrap();
     #[cfg(unix)]
@@ -164,7 +166,7 @@ fn a_damaged_checkpoint_gives_way_to_the_one_before_it() {
     assert!(warning.contains("were taken before"), "{warning}");
     let model = |run: &Path| fs::read(run.join("parameters.safetensors")).unwrap();
     assert!(model(&whole) == model(&stopped));
-    refused(&format!("train --resume {}", stopped.display()), 1, &["no checkpoint"]);
+    refused(&resume, 1, &["no checkpoint", "finished"]);
 }
 
 #[test]

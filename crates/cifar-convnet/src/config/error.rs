@@ -41,6 +41,8 @@ pub(crate) enum RequestError {
     TwoClipNorms,
     /// Nothing of a run without privacy is covered.
     NothingPublic,
+    /// Nothing that a public record may hold says how the run did.
+    NothingToShow,
     /// A model of one's own without its layers.
     NoLayers,
     /// Layers beside a model that has its own.
@@ -110,6 +112,12 @@ impl fmt::Display for RequestError {
                 f,
                 "training.record = \"public\" keeps what the guarantee covers, but with \
                  privacy = \"none\" there is none"
+            ),
+            RequestError::NothingToShow => write!(
+                f,
+                "training.record = \"public\" has nothing to show with data.validation above 0: accuracy on \
+                 held-out training examples is not private; set data.validation = 0 to be judged by the \
+                 test examples, or training.record = \"all\""
             ),
             RequestError::NoLayers => write!(f, "model.name = \"own\" needs model.layers"),
             RequestError::UnusedLayers => {

@@ -8,6 +8,7 @@ use serde_json::Value as Schema;
 use toml::{Table, Value};
 
 use super::Config;
+use super::privacy::OLD_ZERO_OUT;
 use crate::output::BadArgument;
 
 /// Reads a config file, follows `extends = "base.toml"` (relative to the file; the file that extends
@@ -16,7 +17,18 @@ use crate::output::BadArgument;
 /// # Errors
 /// Every message names the file and the key.
 pub(crate) fn read(path: &Path, overrides: &[String]) -> anyhow::Result<Config> {
-    check(read_table(path, overrides)?, path)
+    let table = read_table(path, overrides)?;
+    let word = table.get("privacy").and_then(|privacy| privacy.get("neighbouring"));
+    let is_old = word.and_then(Value::as_str) == Some(OLD_ZERO_OUT);
+    let config = check(table, path)?;
+    if is_old {
+        eprintln!(
+            "bandroot: {}: privacy.neighbouring = \"{OLD_ZERO_OUT}\" is read as \"zero-out\": one example's \
+             gradients are zero, the number of examples is public, and the others keep their places",
+            path.display()
+        );
+    }
+    Ok(config)
 }
 
 /// What a config file and the files that it extends say, with the overrides: only what is written, no

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::dataset;
 use crate::method::MethodName;
 
+pub(crate) mod canonical;
+
 pub(crate) mod engine;
 
 pub(crate) mod file;
@@ -70,7 +72,8 @@ pub(crate) struct Data {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) test_examples: Option<usize>,
     /// Share of the training examples that is held out and takes the place of the test examples, for
-    /// tuning.
+    /// tuning. What is measured on them is called validation and is not private: the guarantee holds for
+    /// the examples that are trained on.
     #[serde(default)]
     pub(crate) validation: f64,
     /// Random views of the training pictures; off if left out.
@@ -214,7 +217,8 @@ pub(crate) struct Training {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Record {
-    /// Everything; what no guarantee covers is marked `not-private` in the events and in the certificate.
+    /// Everything; what no guarantee covers is marked not private in the metrics, in the events and in the
+    /// certificate.
     #[default]
     All,
     /// Only what may be published along with the model: nothing of training loss, training accuracy,

@@ -33,9 +33,12 @@ impl Privacy {
 pub(crate) struct Guarantee {
     /// The privacy loss of the whole training.
     pub(crate) epsilon: f64,
-    /// The probability with which it may be exceeded.
+    /// The probability with which it may be exceeded; below one in the number of training examples.
     pub(crate) delta: f64,
-    /// Which data sets are told apart at most that well.
+    /// Which data sets are told apart at most that well: those in which one example's gradients are zero,
+    /// while the number of examples is public and the others keep their places, or those in which one
+    /// example is another one, which needs twice the noise. `"add-remove"` is an older word for
+    /// `"zero-out"`.
     #[serde(default)]
     pub(crate) neighbouring: Neighbouring,
     /// The gradient of every example is scaled down to at most this norm.
@@ -54,12 +57,14 @@ fn one_run() -> u64 {
     1
 }
 
+/// A word for zero-out that promises more than it means; configs from before may have it.
+pub(super) const OLD_ZERO_OUT: &str = "add-remove";
+
 /// Which data sets count as neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Neighbouring {
-    /// One example's gradients are zero. The number of examples is public, and the others keep their places;
-    /// `add-remove` is an older word for it.
+    /// One example's gradients are zero. The number of examples is public, and the others keep their places.
     #[default]
     #[serde(alias = "add-remove")]
     ZeroOut,

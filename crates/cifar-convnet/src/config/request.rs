@@ -23,7 +23,7 @@ impl Data {
             Name::Cifar10 => 50_000,
             Name::FashionMnist => 60_000,
         };
-        if self.validation == 0.0 {
+        if !self.holds_out() {
             return Ok(all);
         }
         let held_out = (self.validation * all as f64).round();
@@ -31,6 +31,18 @@ impl Data {
             return Err(RequestError::Validation { share: self.validation });
         }
         Ok(all - held_out as usize)
+    }
+
+    /// Whether the run is judged by held-out training examples in place of the test examples.
+    pub(crate) fn holds_out(&self) -> bool {
+        self.validation != 0.0
+    }
+
+    /// How many training examples are held out; none if the config cannot be run.
+    pub(crate) fn held_out_examples(&self) -> usize {
+        let all = Self { validation: 0.0, ..self.clone() }.training_examples();
+        let rest = self.training_examples();
+        all.ok().zip(rest.ok()).map_or(0, |(all, rest)| all - rest)
     }
 
     fn textures(&self) -> Textures {
@@ -49,7 +61,7 @@ impl Data {
             Name::Textures => self.textures().draw(),
             name => name.load(&self.folder)?,
         };
-        if self.validation == 0.0 { Ok(data) } else { data.for_tuning(self.validation) }
+        if self.holds_out() { data.for_tuning(self.validation) } else { Ok(data) }
     }
 }
 
@@ -92,6 +104,9 @@ impl Config {
         }
         if self.training.epochs == 0 {
             return Err(RequestError::NoEpochs);
+        }
+        if self.data.holds_out() && self.training.record == Record::Public {
+            return Err(RequestError::NothingToShow);
         }
         let learning_rate = self.optimizer.learning_rate;
         if !(learning_rate > 0.0 && learning_rate.is_finite()) {

@@ -131,7 +131,7 @@ fn the_presets_fit_every_data_set() {
 #[test]
 fn what_cannot_be_run_is_refused_by_its_key() {
     let quickstart = "configs/quickstart.toml";
-    let cases: [(&[&str], &str); 21] = [
+    let cases: [(&[&str], &str); 22] = [
         (&["privacy=nne"], "privacy = \"none\""),
         (&["privacy=3"], "privacy = \"none\""),
         (&["privacy=none", "privacy.epsilon=3"], "--set"),
@@ -140,6 +140,7 @@ fn what_cannot_be_run_is_refused_by_its_key() {
         (&["optimizer.clip_norm=1.0"], "privacy.clip_norm"),
         (&["privacy=none", "optimizer.clip_norm=-1.0"], "optimizer.clip_norm"),
         (&["privacy=none", "training.record=public"], "training.record"),
+        (&["data.validation=0.2", "training.record=public"], "training.record = \"public\""),
         (&["optimizer.schedule=cosin"], "cosin"),
         (&["optimizer.cooldown_steps=5"], "optimizer.cooldown_steps"),
         (

@@ -25,10 +25,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use dp_train::batches::Batches;
+use dp_train::fingerprint::Fingerprint;
 use dp_train::seeds::RunSeed;
 use md5::{Digest, Md5};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sha2::Sha256;
 
 use crate::output::BadArgument;
 
@@ -201,6 +203,18 @@ impl Split {
         checksum::hex(Md5::new().chain_update(&self.images).chain_update(&self.labels))
     }
 
+    /// SHA-256 of the number of examples and of numbers in each, all labels and all pixels: says which
+    /// examples a run was trained on.
+    pub(crate) fn sha256(&self) -> Fingerprint {
+        let mut hash = Sha256::new();
+        for number in [self.len(), self.image_len] {
+            hash.update((number as u64).to_le_bytes());
+        }
+        hash.update(&self.labels);
+        hash.update(&self.images);
+        Fingerprint::from_bytes(hash.finalize().into())
+    }
+
     fn hold_out(&self, share: f64) -> anyhow::Result<(Split, Split)> {
         let count = (share * self.len() as f64).round();
         if !(count >= 1.0 && count < self.len() as f64) {
@@ -257,6 +271,17 @@ mod tests {
             assert_eq!(pair, [exact(index), exact(255 - index)]);
         }
         assert_eq!((out[508], out[509]), (-1.0, 1.0));
+    }
+
+    #[test]
+    fn one_label_or_one_pixel_makes_another_hash() {
+        let split = numbered(9);
+        let (mut label, mut pixel) = (split.clone(), split.clone());
+        label.labels[3] ^= 1;
+        pixel.images[3] ^= 1;
+        let hashes = [split.sha256(), label.sha256(), pixel.sha256(), numbered(8).sha256()];
+        assert!((0..4).all(|i| (0..i).all(|j| hashes[i] != hashes[j])));
+        assert_eq!(split.clone().sha256(), split.sha256());
     }
 
     #[test]

@@ -14,8 +14,10 @@ use crate::paper::{self, AccuracyRow, Regime};
 use crate::report::comparison::{self, METHODS};
 use crate::report::record::{Record, Records};
 use crate::reproduce::cost::Calibration;
+use crate::reproduce::trials::{self, Trials};
 use crate::reproduce::tuned::{HyperParameters, Tuned};
 use crate::sweep;
+use crate::sweep::attempts;
 use crate::sweep::cell::Cell;
 use crate::sweep::runner::{Runner, Tally};
 
@@ -39,7 +41,7 @@ pub(crate) fn run(arguments: &Accuracy) -> anyhow::Result<()> {
     let all = paper::accuracy()?;
     let tuned = Tuned::read(&arguments.tuned, &all)?;
     let rows: Vec<AccuracyRow> =
-        all.into_iter().filter(|row| is_selected(row, arguments)).collect();
+        all.iter().filter(|row| is_selected(row, arguments)).cloned().collect();
     ensure!(
         !rows.is_empty(),
         BadArgument(
@@ -48,15 +50,13 @@ pub(crate) fn run(arguments: &Accuracy) -> anyhow::Result<()> {
                 .into()
         )
     );
-    let mut recorded = Vec::new();
-    for folder in [&arguments.results, &arguments.out] {
-        if folder.is_dir() {
-            recorded.extend(Records::read(folder, Path::new(""))?.runs);
-        }
-    }
+    let recorded = recorded(arguments)?;
     let mut missing = plan(&rows, &tuned, &recorded, arguments)?;
     let wanted = rows.len() * arguments.seeds.len();
     if missing.is_empty() {
+        if !arguments.dry_run && arguments.out.join(".sweep").is_dir() {
+            settle(&all, &tuned, &[], arguments)?;
+        }
         return output::print(&format!("nothing is missing: all {wanted} runs are recorded"));
     }
     let cells: Vec<Cell> = missing.iter().map(|missing| missing.cell.clone()).collect();
@@ -76,7 +76,12 @@ pub(crate) fn run(arguments: &Accuracy) -> anyhow::Result<()> {
     if let Some(budget) = arguments.budget {
         runner = runner.within(budget);
     }
-    let tally = runner.run("accuracy", &cells, Some(&costs))?;
+    let outcome = runner.run("accuracy", &cells, Some(&costs));
+    let planned: Vec<(String, AccuracyRow)> =
+        missing.into_iter().map(|missing| (missing.cell.name, missing.row)).collect();
+    let settled = settle(&all, &tuned, &planned, arguments);
+    let tally = outcome?;
+    settled?;
     let Tally { done, failed, left, .. } = tally;
     output::print(&format!(
         "{done} done, {failed} failed, {left} left; to see them beside the paper: bandroot results import {} --into \
@@ -84,6 +89,29 @@ pub(crate) fn run(arguments: &Accuracy) -> anyhow::Result<()> {
         arguments.out.display()
     ))?;
     sweep::finish(&tally, &arguments.out, &runner)
+}
+
+/// However it went: what was begun counts in the certificates of all runs in the folder.
+fn settle(
+    rows: &[AccuracyRow],
+    tuned: &Tuned,
+    planned: &[(String, AccuracyRow)],
+    arguments: &Accuracy,
+) -> anyhow::Result<()> {
+    let recorded = &recorded(arguments)?;
+    let trials = Trials { rows, tuned, recorded, planned };
+    attempts::settle(&arguments.out, |cell, attempts| trials.of(cell, attempts))
+}
+
+/// The runs among the results and in the folder that is worked in.
+fn recorded(arguments: &Accuracy) -> anyhow::Result<Vec<Record>> {
+    let mut recorded = Vec::new();
+    for folder in [&arguments.results, &arguments.out] {
+        if folder.is_dir() {
+            recorded.extend(Records::read(folder, Path::new(""))?.runs);
+        }
+    }
+    Ok(recorded)
 }
 
 fn is_selected(row: &AccuracyRow, arguments: &Accuracy) -> bool {
@@ -120,24 +148,20 @@ fn plan(
         exists.sort_unstable();
         // A run and its copy among the results are one.
         exists.dedup();
-        let seeds = arguments.seeds.iter().filter(|seed| !exists.contains(seed));
-        for (rank, &seed) in (exists.len()..).zip(seeds) {
+        let seeds: Vec<u64> =
+            arguments.seeds.iter().copied().filter(|seed| !exists.contains(seed)).collect();
+        let trials = parameters.searched + (exists.len() + seeds.len()) as u64;
+        for (rank, seed) in (exists.len()..).zip(seeds) {
             let base = base(row, &parameters, arguments).ok_or_else(|| {
                 anyhow::anyhow!("{}: the config could not be made", arguments.tuned.display())
             })?;
-            let prefix = match row.regime {
-                Regime::Single => {
-                    format!("single-epsilon{}-{}-n{}", row.epsilon, row.method, row.steps)
-                }
-                Regime::Repeated => {
-                    let AccuracyRow { epsilon, method, participations, .. } = row;
-                    format!("repeated-epsilon{epsilon}-{method}-epochs{participations}")
-                }
-            };
-            let trials = parameters.searched + 1;
+            let prefix = trials::prefix(row);
             let cell = Cell::new(&arguments.tuned, &base, &prefix, Vec::new(), seed, trials)?;
-            // One epoch in batches of 500 is in both tables, and one run.
-            let same = |other: &Missing| other.cell.config == cell.config;
+            // One epoch in batches of 500 is in both tables, and one run, however many it is chosen among.
+            let canonical = cell.config.canonical()?;
+            let same = |other: &Missing| {
+                other.cell.config.canonical().is_ok_and(|other| other == canonical)
+            };
             if !missing.iter().any(same) {
                 missing.push(Missing { cell, row: row.clone(), rank });
             }

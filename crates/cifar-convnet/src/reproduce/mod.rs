@@ -8,6 +8,8 @@ pub(crate) mod runtimes;
 
 pub(crate) mod accuracy;
 
+mod trials;
+
 mod tuned;
 
 mod cost;

@@ -9,7 +9,8 @@ use sha2::{Digest, Sha256};
 use toml::{Table, Value};
 
 use crate::config::{self, Config};
-use crate::output::BadArgument;
+use crate::output::{self, BadArgument};
+use crate::run_folder::{is_checkpoint, is_pending, is_secret};
 
 /// Longest readable part of a folder's name.
 const LONGEST: usize = 120;
@@ -32,7 +33,7 @@ pub(crate) struct Cell {
 pub(crate) enum State {
     /// Nothing, or too little to go on from.
     Open,
-    /// There is a checkpoint to continue from.
+    /// There is a checkpoint to continue from, or an end to complete.
     Started,
     /// It ended in a failure, which is written down.
     Failed(Failure),
@@ -116,10 +117,8 @@ impl Cell {
         let folder = self.folder(sweep);
         let names = file_names(&folder)?;
         let has = |name: &str| names.iter().any(|found| found == name);
-        let checkpoint = |name: &String| name.starts_with("checkpoint-") && name.ends_with(".bin");
         if has("summary.json") {
-            let leftover = |name: &String| checkpoint(name) || name.ends_with(".partial");
-            return Ok(State::Done { leftovers: names.iter().any(leftover) });
+            return Ok(State::Done { leftovers: names.iter().any(|name| is_secret(name)) });
         }
         if has("failed.json") {
             let path = folder.join("failed.json");
@@ -127,7 +126,8 @@ impl Cell {
             let text = fs::read(&path).with_context(remedy)?;
             return Ok(State::Failed(serde_json::from_slice(&text).with_context(remedy)?));
         }
-        Ok(if names.iter().any(checkpoint) { State::Started } else { State::Open })
+        let resumable = |name: &String| is_checkpoint(name) || is_pending(name);
+        Ok(if names.iter().any(resumable) { State::Started } else { State::Open })
     }
 
     /// Epochs that are in its metrics.
@@ -141,7 +141,13 @@ impl Cell {
         let path = self.folder(sweep).join("summary.json");
         let context = || format!("could not read {}", path.display());
         let text = fs::read(&path).with_context(context)?;
-        serde_json::from_slice(&text).with_context(context)
+        let written: Written = serde_json::from_slice(&text).with_context(context)?;
+        let accuracy = written.validation_accuracy.or(written.test_accuracy);
+        Ok(Outcome {
+            accuracy: accuracy.with_context(|| format!("{} has no accuracy", path.display()))?,
+            loss: written.validation_loss.or(written.test_loss),
+            seconds: written.seconds,
+        })
     }
 
     /// Removes what a run left that is not to be continued. Other files in the folder are refused.
@@ -149,9 +155,9 @@ impl Cell {
         let folder = self.folder(sweep);
         for name in file_names(&folder)? {
             let ours = RUN_FILES.contains(&name.as_str())
-                || name.ends_with(".partial")
-                || name.starts_with("events.out.tfevents.")
-                || (name.starts_with("checkpoint-") && name.ends_with(".bin"));
+                || is_secret(&name)
+                || is_pending(&name)
+                || name.starts_with("events.out.tfevents.");
             let path = folder.join(&name);
             anyhow::ensure!(ours, "{} is in the way of a new run; move it", path.display());
             fs::remove_file(&path)
@@ -169,8 +175,7 @@ impl Cell {
     pub(crate) fn sweep_up(&self, sweep: &Path, done: bool) -> anyhow::Result<()> {
         let folder = self.folder(sweep);
         for name in file_names(&folder)? {
-            let checkpoint = name.starts_with("checkpoint-") && name.ends_with(".bin");
-            if name.ends_with(".partial") || (done && checkpoint) {
+            if output::is_partial(&name) || (done && is_secret(&name)) {
                 let path = folder.join(name);
                 fs::remove_file(&path)
                     .with_context(|| format!("could not remove {}", path.display()))?;
@@ -192,14 +197,24 @@ const RUN_FILES: [&str; 8] = [
     "failed.json",
 ];
 
-/// The part of a summary that a sweep looks at.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+/// How a run did on the examples that it is judged by.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Outcome {
-    pub(crate) test_accuracy: f64,
+    pub(crate) accuracy: f64,
     /// None if it is not a number.
-    pub(crate) test_loss: Option<f64>,
+    pub(crate) loss: Option<f64>,
     /// None if it was not to be recorded.
     pub(crate) seconds: Option<f64>,
+}
+
+/// The part of a summary that a sweep looks at. Older ones call accuracy on held-out examples that of a test.
+#[derive(Debug, Deserialize)]
+struct Written {
+    test_accuracy: Option<f64>,
+    test_loss: Option<f64>,
+    validation_accuracy: Option<f64>,
+    validation_loss: Option<f64>,
+    seconds: Option<f64>,
 }
 
 fn file_names(folder: &Path) -> anyhow::Result<Vec<String>> {
@@ -293,6 +308,23 @@ mod tests {
     }
 
     #[test]
+    fn the_outcome_is_read_by_its_new_name_and_by_its_old_one() {
+        let sweep = tempfile::tempdir().unwrap();
+        let cell = cell(PRIVACY, &[]);
+        fs::create_dir(cell.folder(sweep.path())).unwrap();
+        let read = |text: &str| {
+            fs::write(cell.folder(sweep.path()).join("summary.json"), text).unwrap();
+            cell.result(sweep.path())
+        };
+        let outcome = Outcome { accuracy: 0.5, loss: None, seconds: Some(2.0) };
+        let new = r#"{"test_accuracy": null, "validation_accuracy": 0.5, "seconds": 2.0}"#;
+        assert_eq!(read(new).unwrap(), outcome);
+        let old = r#"{"test_accuracy": 0.5, "test_loss": null, "seconds": 2.0}"#;
+        assert_eq!(read(old).unwrap(), outcome);
+        assert!(read("{}").unwrap_err().to_string().contains("summary.json"));
+    }
+
+    #[test]
     fn a_foreign_file_is_never_removed() {
         let sweep = tempfile::tempdir().unwrap();
         let cell = cell(PRIVACY, &[]);
@@ -300,6 +332,8 @@ mod tests {
         fs::create_dir(&folder).unwrap();
         fs::write(folder.join("plan.json"), "").unwrap();
         assert_eq!(cell.state(sweep.path()).unwrap(), State::Open);
+        fs::write(folder.join("summary.json.pending"), "").unwrap();
+        assert_eq!(cell.state(sweep.path()).unwrap(), State::Started, "an end to complete");
         fs::write(folder.join("notes.txt"), "mine").unwrap();
         assert!(cell.clear(sweep.path()).unwrap_err().to_string().contains("notes.txt"));
         fs::remove_file(folder.join("notes.txt")).unwrap();

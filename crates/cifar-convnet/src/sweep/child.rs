@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 
+use super::attempts;
 use super::cell::{Cell, Failure, State};
 use super::claim::{Claim, HEARTBEAT};
 use crate::output;
@@ -49,6 +50,7 @@ pub(crate) fn train(
     if resumed {
         arguments.extend(["--resume".into(), folder.clone().into_os_string()]);
     } else {
+        attempts::note(sweep, &cell.name)?;
         cell.clear(sweep)?;
         let config = notes.join(format!("{}.toml", cell.name));
         output::write_file(&config, cell.toml()?.as_bytes())?;

@@ -1,7 +1,7 @@
 //! `bandroot sweep`: a grid over any keys of a config, run until nothing is missing.
 //!
 //! The folder of a sweep holds one run folder per cell, `sweep.csv` with all of them, and in `.sweep` the claims,
-//! configs and logs of the runs. Any number of processes may work on it at once, and may be killed and
+//! attempts, configs and logs of the runs. Any number of processes may work on it at once, and may be killed and
 //! started again at any moment.
 
 mod spec;
@@ -9,6 +9,8 @@ mod spec;
 mod selection;
 
 pub(crate) mod cell;
+
+pub(crate) mod attempts;
 
 mod claim;
 
@@ -45,13 +47,15 @@ pub(crate) fn run(arguments: &Sweep) -> anyhow::Result<()> {
     let search = spec.select.as_ref().map(|_| Search::new(&spec)).transpose()?;
     let cells = if search.is_none() { spec.cells()? } else { Vec::new() };
     let runner = Runner::new(&folder, arguments.jobs, arguments.retry_failed)?;
-    let (cells, tally) = match search {
-        Some(search) => search.run(&runner, &folder)?,
-        None => {
-            let tally = runner.run("sweep", &cells, None)?;
-            (cells, tally)
-        }
+    let planned = search.as_ref().map_or(cells.len() as u64, Search::trials);
+    let outcome = match search {
+        Some(search) => search.run(&runner, &folder),
+        None => runner.run("sweep", &cells, None).map(|tally| (cells, tally)),
     };
+    // However it went: what was begun counts in the certificates of all runs in the folder.
+    let settled = attempts::settle(&folder, |_, counts| counts.values().sum::<u64>().max(planned));
+    let (cells, tally) = outcome?;
+    settled?;
     let table = table(&cells, &folder)?;
     output::write_file(&folder.join("sweep.csv"), table.to_csv()?.as_bytes())?;
     if arguments.json {
@@ -102,13 +106,13 @@ fn table(cells: &[Cell], folder: &Path) -> anyhow::Result<Table> {
             let found = cell.setting.iter().find(|(found, _)| found == key);
             found.map_or(String::new(), |(_, value)| spec::plain(value))
         }));
-        let judged_by = if cell.config.data.validation > 0.0 { "validation" } else { "test" };
+        let judged_by = if cell.config.data.holds_out() { "validation" } else { "test" };
         line.extend([cell.seed.to_string(), judged_by.to_owned()]);
         match cell.state(folder)? {
             State::Done { .. } => {
                 let outcome = cell.result(folder)?;
-                line.push(format!("{:.4}", outcome.test_accuracy));
-                line.push(outcome.test_loss.map_or(String::new(), |loss| format!("{loss:.4}")));
+                line.push(format!("{:.4}", outcome.accuracy));
+                line.push(outcome.loss.map_or(String::new(), |loss| format!("{loss:.4}")));
                 line.push(outcome.seconds.map_or(String::new(), |seconds| format!("{seconds:.1}")));
                 line.push("done".to_owned());
             }

@@ -10,6 +10,7 @@ use anyhow::Context;
 use indicatif::{HumanDuration, ProgressBar};
 use serde::Serialize;
 
+use super::attempts;
 use super::cell::{Cell, State};
 use super::child::{self, Ending};
 use super::claim::Claims;
@@ -197,6 +198,7 @@ impl Runner {
             claim.give_back()?;
             return Ok(standing);
         }
+        attempts::remember(&self.folder, &cell.name)?;
         match cell.state(&self.folder)? {
             State::Done { .. } => {
                 cell.sweep_up(&self.folder, true)?;
@@ -217,7 +219,7 @@ impl Runner {
         claim.give_back()?;
         Ok(match ending {
             Ending::Done => {
-                let accuracy = 100.0 * cell.result(&self.folder)?.test_accuracy;
+                let accuracy = 100.0 * cell.result(&self.folder)?.accuracy;
                 board.say(index, &format!("{accuracy:.2} %"));
                 Standing::Done
             }

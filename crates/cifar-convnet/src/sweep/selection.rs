@@ -79,6 +79,11 @@ impl<'a> Search<'a> {
         Ok(search)
     }
 
+    /// How many runs there will be if none fails.
+    pub(super) fn trials(&self) -> u64 {
+        self.trials
+    }
+
     fn plan_rounds(&mut self) -> anyhow::Result<()> {
         for index in 0..self.groups.len() {
             let mut least = usize::MAX;
@@ -187,8 +192,8 @@ impl<'a> Search<'a> {
             for cell in &cells {
                 if let State::Done { .. } = cell.state(folder)? {
                     let outcome = cell.result(folder)?;
-                    accuracy += outcome.test_accuracy / cells.len() as f64;
-                    loss += outcome.test_loss.unwrap_or(f64::INFINITY) / cells.len() as f64;
+                    accuracy += outcome.accuracy / cells.len() as f64;
+                    loss += outcome.loss.unwrap_or(f64::INFINITY) / cells.len() as f64;
                     done += 1;
                 }
             }

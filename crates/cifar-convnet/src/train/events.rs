@@ -19,6 +19,9 @@ use crate::output;
 /// The start of the files' names, by which TensorBoard finds them.
 const PREFIX: &str = "events.out.tfevents.";
 
+/// The start of the tags of numbers that no guarantee covers.
+const NOT_PRIVATE: &str = "not-private/";
+
 const CASTAGNOLI: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
 
 #[derive(Clone, PartialEq, Message)]
@@ -61,7 +64,8 @@ pub(super) struct Events {
 
 impl Events {
     /// A new file in the folder of a run that has taken `steps`. Takes over the events up to there from
-    /// the newest file, then removes the older ones: readers find every step once.
+    /// the newest file, then removes the older ones: readers find every step once. A public record takes over
+    /// nothing that is not covered, whoever wrote it.
     pub(super) fn open(
         folder: &Path,
         steps: usize,
@@ -81,10 +85,16 @@ impl Events {
             let bytes =
                 fs::read(path).with_context(|| format!("could not read {}", path.display()))?;
             // What a crash left half-written at the end is dropped with the steps after the checkpoint.
-            let kept = records(&bytes)
-                .map_while(Result::ok)
-                .filter(|event| event.summary.is_some() && event.step <= steps as i64);
-            kept.for_each(|event| content.extend(framed(&event)));
+            for mut event in records(&bytes).map_while(Result::ok) {
+                let Some(summary) = &mut event.summary else { continue };
+                if record == Record::Public {
+                    summary.value.retain(|scalar| !scalar.tag.starts_with(NOT_PRIVATE));
+                    event.wall_time = started;
+                }
+                if !summary.value.is_empty() && event.step <= steps as i64 {
+                    content.extend(framed(&event));
+                }
+            }
         }
         let path = folder.join(format!("{PREFIX}{number:010}.bandroot"));
         output::write_file(&path, &content)?;
@@ -108,7 +118,7 @@ impl Events {
         let all = all.chain(open.map(|scalar| (scalar, false)));
         let value: Vec<Scalar> = all
             .map(|((tag, value), is_covered)| Scalar {
-                tag: if is_covered { (*tag).to_owned() } else { format!("not-private/{tag}") },
+                tag: if is_covered { (*tag).to_owned() } else { format!("{NOT_PRIVATE}{tag}") },
                 simple_value: Some(*value as f32),
             })
             .collect();
@@ -253,6 +263,20 @@ mod tests {
         fs::copy(path, older).unwrap();
         drop(open(6));
         assert_eq!(scalars(folder.path()), found);
+    }
+
+    #[test]
+    fn a_public_record_takes_over_nothing_that_is_not_covered() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut all = Events::open(folder.path(), 0, Record::All, true).unwrap();
+        all.add(1, &[("lr", 0.5)], &[("loss", 1.0)]).unwrap();
+        all.add(2, &[], &[("loss", 2.0)]).unwrap();
+        drop(Events::open(folder.path(), 2, Record::Public, true).unwrap());
+        assert_eq!(scalars(folder.path()), [(1, "lr".to_owned(), 0.5)]);
+        let (_, path) = files(folder.path()).unwrap().pop().unwrap();
+        let bytes = fs::read(path).unwrap();
+        let times: Vec<f64> = records(&bytes).map(|event| event.unwrap().wall_time).collect();
+        assert_eq!(times[0], times[1], "the time between events is the speed");
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 
 mod state;
 
-mod metrics;
+pub(crate) mod metrics;
 
 mod events;
 
@@ -18,10 +18,12 @@ mod summary;
 use crate::cli::{ConfigFile, Train};
 use crate::config;
 use crate::config::privacy::Privacy;
-use crate::output::BadArgument;
+use crate::output::{self, BadArgument};
 use crate::plan;
+use crate::run_folder::RunFolder;
 use session::Session;
 use state::Request;
+use summary::Summary;
 
 pub(crate) fn run(arguments: &Train) -> anyhow::Result<()> {
     let (file, folder) = match (&arguments.config, &arguments.resume) {
@@ -35,10 +37,20 @@ pub(crate) fn run(arguments: &Train) -> anyhow::Result<()> {
         _ => bail!(BadArgument("give a config, or --resume with the folder of a run".into())),
     };
     let config = config::file::read(&file.config, &file.set)?;
+    if let Some(run) = &arguments.resume
+        && let Some(summary) = RunFolder::open(run).tidy_up()?
+    {
+        // It had ended; only its secrets were still there, or may have been.
+        let summary = String::from_utf8(summary)?;
+        let parsed: Summary = serde_json::from_str(&summary)
+            .with_context(|| format!("{} is damaged", run.join("summary.json").display()))?;
+        return output::print(&if arguments.json { summary } else { parsed.text() });
+    }
     // The plan stands before any data is read.
     let request = match config.privacy {
         Privacy::Guaranteed(_) => {
             let plan = plan::from_config(&config, &file, &arguments.aof)?;
+            plan::warn_of_delta(&config, &file);
             Request::Private(Box::new(plan), config.optimizer.learning_rate as f32)
         }
         Privacy::None => {

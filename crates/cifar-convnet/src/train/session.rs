@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use anyhow::{Context, bail};
-use dp_train::certificate::{Certificate, Disclosure};
+use anyhow::Context;
+use dp_train::certificate::{Artifacts, Certificate, Disclosure, Exposure};
 use dp_train::engine::{BatchMetrics, GradientEngine};
+use dp_train::fingerprint::Fingerprint;
 use dp_train::model::Architecture;
+use dp_train::seal::Seal;
 use dp_train::seeds::{KeyOrigin, RunSeed};
 use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
@@ -17,7 +19,7 @@ use super::events::Events;
 use super::metrics::{self, Epoch};
 use super::state::{Feed, Request, Seen, State};
 use super::summary::{Claim, NOT_PRIVATE, Summary};
-use crate::config::{Config, Record};
+use crate::config::Config;
 use crate::dataset::Dataset;
 use crate::dataset::views::Views;
 use crate::environment::Environment;
@@ -30,9 +32,6 @@ use crate::run_folder::RunFolder;
 /// What a checkpoint carries besides the state of the training.
 #[derive(Debug, Serialize, Deserialize)]
 struct Note {
-    /// Of the training examples: the rest of a run on other data would be a second release with the same
-    /// noise, and the difference of the two would show the data.
-    data_md5: String,
     /// A table with all columns, because it has a word for what is not a number.
     epochs: String,
 }
@@ -51,7 +50,9 @@ pub(super) struct Session<'a> {
     events: Events,
     steps_per_epoch: usize,
     total_steps: usize,
-    data_md5: String,
+    data_sha256: Fingerprint,
+    /// What every checkpoint is bound to.
+    seal: Seal,
     epochs: Vec<Epoch>,
 }
 
@@ -66,18 +67,12 @@ impl<'a> Session<'a> {
         resume: bool,
     ) -> anyhow::Result<Self> {
         let engine = config.engine.build(architecture)?;
-        let data_md5 = data.train.md5();
+        let data_sha256 = data.train.sha256();
+        let seal = config.seal(&data_sha256, engine.arithmetic())?;
         let (folder, state, epochs) = if resume {
             let folder = RunFolder::open(folder);
-            let (state, note) = State::load(config, request, data, &folder)?;
+            let (state, note) = State::load(config, request, data, &folder, &seal)?;
             let note: Note = serde_json::from_slice(&note).context("the checkpoint's note")?;
-            if note.data_md5 != data_md5 {
-                bail!(
-                    "{} was trained on other examples than these: going on would release both with the \
-                     same noise",
-                    folder.path().display()
-                );
-            }
             (folder, state, metrics::read_table(&note.epochs)?)
         } else {
             let folder = RunFolder::create(folder)?;
@@ -106,7 +101,8 @@ impl<'a> Session<'a> {
             events,
             steps_per_epoch,
             total_steps: steps_per_epoch * config.training.epochs,
-            data_md5,
+            data_sha256,
+            seal,
             epochs,
         })
     }
@@ -167,7 +163,8 @@ impl<'a> Session<'a> {
 
     /// The last accuracy, for the bar.
     fn last(&self) -> String {
-        let percent = |epoch: &Epoch| format!("{:.1} % on test", 100.0 * epoch.test_accuracy);
+        let place = if self.config.data.holds_out() { "validation" } else { "test" };
+        let percent = |epoch: &Epoch| format!("{:.1} % on {place}", 100.0 * epoch.accuracy);
         self.epochs.last().map_or(String::new(), percent)
     }
 
@@ -186,8 +183,8 @@ impl<'a> Session<'a> {
         let epoch = Epoch {
             epoch: step / self.steps_per_epoch,
             step,
-            test_accuracy: accuracy,
-            test_loss: loss,
+            accuracy,
+            loss,
             train_loss: loss_sum / views,
             train_accuracy: correct as f64 / views,
             clipped_share: total.clipped.map(|clipped| clipped as f64 / total.examples as f64),
@@ -200,17 +197,22 @@ impl<'a> Session<'a> {
             ("examples_per_second", epoch.examples_per_second),
         ];
         open.extend(epoch.clipped_share.map(|share| ("clipped_share", share)));
-        let covered = [("test_accuracy", accuracy), ("test_loss", loss)];
+        let (names, exposure) = metrics::judged_by(self.config);
+        let judged = [(names[0], accuracy), (names[1], loss)];
+        let mut covered = Vec::new();
+        match exposure {
+            Exposure::Covered => covered.extend(judged),
+            Exposure::NotPrivate => open.extend(judged),
+        }
         self.events.add(step, &covered, &open)?;
         self.epochs.push(epoch);
-        let table = metrics::table(&self.epochs, self.config.training.record)?;
+        let table = metrics::table(&self.epochs, self.config)?;
         self.folder.write("metrics.csv", &table)
     }
 
     fn checkpoint(&self) -> anyhow::Result<()> {
-        let table = metrics::table(&self.epochs, Record::All)?;
-        let note = Note { data_md5: self.data_md5.clone(), epochs: String::from_utf8(table)? };
-        let bytes = self.state.bytes(&serde_json::to_vec(&note)?)?;
+        let note = Note { epochs: metrics::whole_table(&self.epochs)? };
+        let bytes = self.state.bytes(&self.seal, &serde_json::to_vec(&note)?)?;
         // Noted first: a crash in between must not hide that these steps were taken.
         if let State::Private(training) = &self.state {
             self.folder.note_released(training.ledger())?;
@@ -218,9 +220,10 @@ impl<'a> Session<'a> {
         self.folder.save_checkpoint(self.state.steps_taken(), &bytes)
     }
 
-    /// The certificate, the model and the summary; then the secrets go.
+    /// The model and the certificate; then the secrets go, and the summary comes.
     fn finish(self, json: bool) -> anyhow::Result<()> {
-        let record = self.config.training.record;
+        let model = parameters::write(self.architecture, self.state.parameters())?;
+        self.folder.write("parameters.safetensors", &model)?;
         let claim = match &self.state {
             State::Open(..) => Claim {
                 epsilon: None,
@@ -230,10 +233,17 @@ impl<'a> Session<'a> {
             },
             State::Private(training) => {
                 let (plan, origin) = (training.plan(), training.key_origin());
-                let metrics = metrics::metrics(record);
-                let (ledger, trials) = (training.ledger(), self.config.privacy.trials());
-                let disclosure = Disclosure { metrics, trials, ..Disclosure::default() };
-                let certificate = Certificate::new(plan, origin, ledger, disclosure);
+                let disclosure = Disclosure {
+                    metrics: metrics::metrics(self.config),
+                    trials: self.config.privacy.trials(),
+                    held_out_examples: self.config.data.held_out_examples(),
+                    artifacts: Artifacts {
+                        config_sha256: Some(self.config.sha256()?),
+                        training_data_sha256: Some(self.data_sha256),
+                        parameters_sha256: Some(Fingerprint::of_bytes(&model)),
+                    },
+                };
+                let certificate = Certificate::new(plan, origin, training.ledger(), disclosure);
                 self.folder.write("privacy.json", output::json(&certificate)?.as_bytes())?;
                 Claim {
                     epsilon: Some(plan.request().epsilon),
@@ -243,17 +253,12 @@ impl<'a> Session<'a> {
                 }
             }
         };
-        let model = parameters::write(self.architecture, self.state.parameters())?;
-        self.folder.write("parameters.safetensors", &model)?;
         let last = self.epochs.last().context("a run has at least one epoch")?;
-        let (path, batch_size) = (self.folder.path().to_owned(), self.config.training.batch_size);
-        let summary = Summary::new(path, claim, &self.epochs, last, batch_size, record);
-        self.folder.write("summary.json", output::json(&summary)?.as_bytes())?;
-        self.folder.remove_checkpoints()?;
-        if json {
-            return output::print(&output::json(&summary)?);
-        }
-        output::print(&summary.text())
+        let path = self.folder.path().to_owned();
+        let summary = Summary::new(path, claim, &self.epochs, last, self.config);
+        let written = output::json(&summary)?;
+        self.folder.finish(written.as_bytes())?;
+        output::print(&if json { written } else { summary.text() })
     }
 }
 

@@ -1,13 +1,16 @@
 //! The state of a run, private or not, and its next step.
 
+use std::io::BufRead;
+
 use anyhow::{Context, bail};
 use dp_train::engine::{Batch, BatchMetrics, GradientEngine};
 use dp_train::gradient::NonPrivateGradient;
 use dp_train::model::{Architecture, initial_parameters};
 use dp_train::plan::DpPlan;
-use dp_train::seal::Seal;
+use dp_train::seal::{Seal, SealDifference};
 use dp_train::seeds::{NoiseKey, RunSeed};
 use dp_train::training::Training;
+use dp_train::training::checkpoint::ResumeError;
 use dp_train::training::open::{OpenRequest, OpenTraining};
 
 use crate::config::Config;
@@ -22,6 +25,26 @@ pub(super) enum Request {
     Private(Box<DpPlan>, f32),
     /// Without.
     Open(OpenRequest),
+}
+
+impl Request {
+    /// How a checkpoint begins that was written with privacy if this is without, and the other way round.
+    fn other_kind(&self) -> &'static [u8] {
+        match self {
+            Request::Private(..) => b"bandroot open ",
+            Request::Open(_) => b"bandroot run ",
+        }
+    }
+
+    /// What such a checkpoint is bound to that this is not.
+    fn other_privacy(&self) -> SealDifference {
+        let words = ["\"none\"", "a guarantee"].map(|word| Some(word.to_owned()));
+        let [sealed, found] = match (self, words) {
+            (Request::Private(..), words) => words,
+            (Request::Open(_), [none, guarantee]) => [guarantee, none],
+        };
+        SealDifference { key: "privacy".to_owned(), sealed, found }
+    }
 }
 
 /// A run under way.
@@ -70,35 +93,37 @@ impl State {
     }
 
     /// A run from its newest checkpoint, with the note in it.
+    ///
+    /// # Errors
+    /// If there is none, or if it is bound to something else than `seal`.
     pub(super) fn load(
         config: &Config,
         request: Request,
         data: &Dataset,
         folder: &RunFolder,
+        seal: &Seal,
     ) -> anyhow::Result<(State, Vec<u8>)> {
         let (seed, examples) = (RunSeed(config.training.seed), examples(data)?);
-        let loaded = folder.load_checkpoint(|file| match &request {
+        let loaded = folder.load_checkpoint(|mut file| match &request {
+            request if file.fill_buf()?.starts_with(request.other_kind()) => {
+                Err(ResumeError::Sealed(request.other_privacy()))
+            }
             Request::Private(plan, rate) => {
-                let loaded = Training::load(
-                    plan.as_ref().clone(),
-                    examples,
-                    *rate,
-                    seed,
-                    &Seal::default(),
-                    file,
-                );
+                let plan = plan.as_ref().clone();
+                let loaded = Training::load(plan, examples, *rate, seed, seal, file);
                 loaded.map(|(training, note)| (State::Private(Box::new(training)), note))
             }
             Request::Open(request) => {
-                let loaded =
-                    OpenTraining::load(request.clone(), examples, seed, &Seal::default(), file);
+                let loaded = OpenTraining::load(request.clone(), examples, seed, seal, file);
                 let state = |training| State::Open(Box::new(training), config.optimizer.clip_norm);
                 loaded.map(|(training, note)| (state(training), note))
             }
         })?;
         let Some((state, note)) = loaded else {
-            bail!("{} has no checkpoint to continue from", folder.path().display());
+            let finished = if folder.is_finished() { ": the run is finished" } else { "" };
+            bail!("{} has no checkpoint to continue from{finished}", folder.path().display());
         };
+        // The seal agreed: what is repeated gives the same numbers.
         if let State::Private(training) = &state {
             folder.warn_of_repeated_steps(training.ledger())?;
         }
@@ -134,12 +159,12 @@ impl State {
         }
     }
 
-    /// All of it as bytes, with a note.
-    pub(super) fn bytes(&self, note: &[u8]) -> anyhow::Result<Vec<u8>> {
+    /// All of it as bytes, with the seal that a continuation must agree with and a note.
+    pub(super) fn bytes(&self, seal: &Seal, note: &[u8]) -> anyhow::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         match self {
-            State::Private(training) => training.save(&mut bytes, &Seal::default(), note)?,
-            State::Open(training, _) => training.save(&mut bytes, &Seal::default(), note)?,
+            State::Private(training) => training.save(&mut bytes, seal, note)?,
+            State::Open(training, _) => training.save(&mut bytes, seal, note)?,
         }
         Ok(bytes)
     }

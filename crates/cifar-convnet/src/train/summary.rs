@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::metrics::Epoch;
-use crate::config::Record;
+use crate::config::{Config, Record};
 use crate::memory;
 
 /// What a run without noise says of itself.
@@ -14,11 +14,15 @@ pub(super) const NOT_PRIVATE: &str =
 
 /// What `--json` prints, and `summary.json` holds. Numbers that depend on the training data are null in a
 /// public record.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Summary {
     pub(super) run: PathBuf,
-    pub(super) test_accuracy: f64,
-    pub(super) test_loss: f64,
+    /// None with `data.validation`: no test example was looked at.
+    pub(super) test_accuracy: Option<f64>,
+    pub(super) test_loss: Option<f64>,
+    /// On held-out training examples; covered by no guarantee.
+    pub(super) validation_accuracy: Option<f64>,
+    pub(super) validation_loss: Option<f64>,
     /// None without privacy.
     pub(super) epsilon: Option<f64>,
     pub(super) delta: Option<f64>,
@@ -45,34 +49,45 @@ impl Summary {
         claim: Claim,
         epochs: &[Epoch],
         last: &Epoch,
-        batch_size: usize,
-        record: Record,
+        config: &Config,
     ) -> Self {
         let Claim { epsilon, delta, private, statement } = claim;
         let seconds: f64 = epochs.iter().map(|epoch| epoch.seconds).sum();
-        let open = record == Record::All;
+        let examples = (last.step * config.training.batch_size) as f64;
+        let open = config.training.record == Record::All;
+        let held_out = config.data.holds_out();
+        let (tested, validated) =
+            (|number| (!held_out).then_some(number), |number| held_out.then_some(number));
         Self {
             run,
-            test_accuracy: last.test_accuracy,
-            test_loss: last.test_loss,
+            test_accuracy: tested(last.accuracy),
+            test_loss: tested(last.loss),
+            validation_accuracy: validated(last.accuracy),
+            validation_loss: validated(last.loss),
             epsilon,
             delta,
             private,
             statement,
             steps: last.step,
             seconds: open.then_some(seconds),
-            examples_per_second: open.then_some((last.step * batch_size) as f64 / seconds),
+            examples_per_second: open.then_some(examples / seconds),
             peak_memory_bytes: memory::peak().filter(|_| open),
         }
     }
 
     /// For people.
     pub(super) fn text(&self) -> String {
-        let mut text = format!(
-            "test accuracy  {:.2} %\nprivacy        {}\n",
-            100.0 * self.test_accuracy,
-            self.statement
-        );
+        let mut text = String::new();
+        if let Some(accuracy) = self.test_accuracy {
+            text += &format!("test accuracy  {:.2} %\n", 100.0 * accuracy);
+        }
+        if let Some(accuracy) = self.validation_accuracy {
+            let percent = 100.0 * accuracy;
+            text += &format!(
+                "validation     {percent:.2} % of held-out training examples, which is not private\n"
+            );
+        }
+        text += &format!("privacy        {}\n", self.statement);
         if let Some(speed) = self.examples_per_second {
             text += &format!("speed          {speed:.0} examples/s\n");
             let most = memory::describe(self.peak_memory_bytes);

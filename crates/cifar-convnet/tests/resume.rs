@@ -1,0 +1,231 @@
+//! Attacks on a run that is stopped and continued: other gradients under the same noise, and keys that are left
+//! behind.
+
+mod shell;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use shell::{bandroot, refused, repository};
+
+/// Arguments of a run of 8 steps on a few drawings, whose noise does not depend on momentum and decay.
+fn tiny(out: &Path, more: &str) -> String {
+    format!(
+        "train {} --out {} --set data.examples=48 --set data.test_examples=20 --set training.epochs=2 \
+         --set training.batch_size=12 --set training.checkpoint_steps=1 --set noise.method=identity {more}",
+        repository("configs/quickstart.toml"),
+        out.display()
+    )
+}
+
+fn start(arguments: &str) -> Child {
+    Command::new(assert_cmd::cargo::cargo_bin!("bandroot"))
+        .args(arguments.split_whitespace())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    let mut found: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    found.sort();
+    found
+}
+
+fn with_end(folder: &Path, end: &str) -> Vec<PathBuf> {
+    let mut found = files(folder);
+    found.retain(|path| path.to_str().unwrap().ends_with(end));
+    found
+}
+
+/// Starts a run and kills it as soon as it has two checkpoints.
+fn stopped(arguments: &str, run: &Path) {
+    let mut child = start(arguments);
+    while with_end(run, ".bin").len() < 2 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it could be stopped");
+        sleep(Duration::from_millis(2));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for file in files(from) {
+        fs::copy(&file, to.join(file.file_name().unwrap())).unwrap();
+    }
+}
+
+/// Sets a key in the config of a run.
+fn edit(run: &Path, key: &str, value: &str) {
+    let path = run.join("config.toml");
+    let mut table: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();
+    let (sections, last) = key.rsplit_once('.').unwrap();
+    let mut inner = &mut table;
+    for section in sections.split('.') {
+        let entry = inner.entry(section).or_insert_with(|| toml::Table::new().into());
+        inner = entry.as_table_mut().unwrap();
+    }
+    let value = format!("v = {value}").parse::<toml::Table>().unwrap()["v"].clone();
+    assert_ne!(inner.insert(last.to_owned(), value.clone()), Some(value), "{key} is no edit");
+    fs::write(path, toml::to_string_pretty(&table).unwrap()).unwrap();
+}
+
+/// The noise key in a checkpoint: 32 bytes after a marker of 16.
+fn key(checkpoint: &Path) -> [u8; 32] {
+    let bytes = fs::read(checkpoint).unwrap();
+    let marker = b"bandroot noise ";
+    let at = bytes.windows(marker.len()).position(|window| window == marker).unwrap();
+    bytes[at + 16..][..32].try_into().unwrap()
+}
+
+fn assert_no_secret(run: &Path, key: Option<[u8; 32]>) {
+    assert!(run.join("summary.json").exists());
+    for path in files(run) {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(!name.starts_with("checkpoint-") && !name.ends_with(".partial"), "{name}");
+        assert!(!name.ends_with(".pending"), "{name}");
+        let bytes = fs::read(&path).unwrap();
+        if let Some(key) = key {
+            assert!(bytes.windows(32).all(|window| window != key), "{name} holds the key");
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_is_continued_with_what_it_began_with_or_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, run) = (folder.path().join("whole"), folder.path().join("run"));
+    let fixed = "--set privacy.noise_seed=5";
+    stopped(&tiny(&run, fixed), &run);
+    let config = fs::read_to_string(run.join("config.toml")).unwrap();
+    let before = with_end(&run, ".bin");
+    for (key, value) in [
+        ("data.augmentation.crop_padding", "2"),
+        ("data.augmentation.flip", "true"),
+        ("data.augmentation.multiplicity", "2"),
+        ("model.name", "'convnet-tanh'"),
+        ("engine.convolution", "'direct'"),
+        ("engine.microbatch", "3"),
+        ("optimizer.momentum", "0.5"),
+        ("optimizer.decay_factor", "0.99"),
+        ("optimizer.learning_rate", "0.123"),
+        ("training.record", "'public'"),
+        ("training.seed", "9"),
+        ("training.epochs", "3"),
+        ("privacy.noise_seed", "6"),
+        ("privacy.clip_norm", "1.5"),
+        ("privacy.epsilon", "9.0"),
+        ("data.test_examples", "21"),
+    ] {
+        edit(&run, key, value);
+        let now = format!("{key} was ");
+        refused(&format!("train --resume {}", run.display()), 2, &[&now, "config.toml", "begin"]);
+        fs::write(run.join("config.toml"), &config).unwrap();
+    }
+    // The same number of other examples.
+    edit(&run, "data.validation", "0.5");
+    edit(&run, "data.examples", "96");
+    refused(&format!("train --resume {}", run.display()), 2, &["data.examples was 48"]);
+    fs::write(run.join("config.toml"), &config).unwrap();
+    assert_eq!(with_end(&run, ".bin"), before, "a refusal removes nothing");
+    bandroot(&tiny(&whole, fixed)).assert().success();
+    let model = |run: &Path| fs::read(run.join("parameters.safetensors")).unwrap();
+    for (index, (key, value)) in [
+        ("engine.threads", "1"),
+        ("training.checkpoint_steps", "3"),
+        ("data.folder", "'elsewhere'"),
+        ("privacy.trials", "7"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let run_again = folder.path().join(format!("again-{index}"));
+        copy(&run, &run_again);
+        edit(&run_again, key, value);
+        bandroot(&format!("train --resume {}", run_again.display())).assert().success();
+        assert!(model(&run_again) == model(&whole), "{key}");
+    }
+}
+
+#[test]
+fn what_a_crash_left_of_a_checkpoint_is_gone_when_the_run_is_finished() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    stopped(&tiny(&run, ""), &run);
+    let newest = with_end(&run, ".bin").pop().unwrap();
+    let secret = key(&newest);
+    fs::copy(&newest, run.join("checkpoint-00000007.bin.12345.partial")).unwrap();
+    let resume = format!("train --resume {}", run.display());
+    bandroot(&resume).assert().success();
+    assert_no_secret(&run, Some(secret));
+    // A program from before may have been killed between its summary and its checkpoints.
+    fs::write(run.join("checkpoint-00000008.bin"), secret).unwrap();
+    fs::write(run.join("checkpoint-00000008.bin.9.partial"), secret).unwrap();
+    refused(&resume, 1, &["no checkpoint", "finished"]);
+    assert_no_secret(&run, Some(secret));
+}
+
+#[test]
+fn a_run_that_was_killed_while_its_secrets_went_has_only_to_be_tidied_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    bandroot(&tiny(&run, "")).assert().success();
+    let summary = fs::read(run.join("summary.json")).unwrap();
+    let pending = run.join("summary.json.pending");
+    for left in [vec![], vec!["checkpoint-00000008.bin"], vec!["checkpoint-00000008.bin.1.partial"]]
+    {
+        fs::rename(run.join("summary.json"), &pending).unwrap();
+        left.iter().for_each(|name| fs::write(run.join(name), "secret").unwrap());
+        let resume = format!("train --resume {} --json", run.display());
+        let output = bandroot(&resume).assert().success().get_output().stdout.clone();
+        assert_eq!(output, summary);
+        assert_eq!(fs::read(run.join("summary.json")).unwrap(), summary);
+        assert_no_secret(&run, None);
+    }
+    bandroot(&format!("verify {} --require-private", run.display())).assert().success();
+}
+
+#[test]
+fn a_run_that_was_killed_in_the_midst_of_its_checkpoints_ends_without_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    // All rows of the noise are in a checkpoint: it takes long to write.
+    let begin = tiny(&run, "").replace("noise.method=identity", "noise.method=sqrt");
+    let begin = begin.replace("training.epochs=2", "training.epochs=6");
+    let resume = format!("train --resume {}", run.display());
+    stopped(&begin, &run);
+    let secret = key(&with_end(&run, ".bin").pop().unwrap());
+    let (mut torn, mut kills) = (0, 0);
+    while torn < 5 && kills < 40 {
+        let mut child = start(&resume);
+        let being_written = format!(".bin.{}.partial", child.id());
+        let mut seen = 0;
+        // Not always the first: the run is to get on.
+        while seen <= kills % 3 && child.try_wait().unwrap().is_none() {
+            while with_end(&run, &being_written).is_empty() && child.try_wait().unwrap().is_none() {
+            }
+            seen += 1;
+            while seen <= kills % 3 && !with_end(&run, &being_written).is_empty() {}
+        }
+        // SIGKILL: no handler runs, nothing is removed.
+        if child.try_wait().unwrap().is_some() {
+            break;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        kills += 1;
+        torn += with_end(&run, &being_written).len();
+    }
+    assert!(torn > 0, "no kill of {kills} was in the midst of a checkpoint");
+    if !run.join("summary.json").exists() {
+        bandroot(&resume).assert().success();
+    }
+    assert_no_secret(&run, Some(secret));
+    bandroot(&format!("verify {} --require-private", run.display())).assert().success();
+}
