@@ -55,8 +55,8 @@ impl Examples {
         }
         // What a channel has in common over its four pixels does not count, so that both classes
         // are about equally frequent. Four times the weights make the gradients of the layers before
-        // longer: the three layers then have parts of about 5, 8 and 4 in the norm, and 64 canaries
-        // are hardly dependent in 1522 dimensions.
+        // longer: the three layers then have parts of about 0.4, 0.85 and 0.35 in the norm, and 64
+        // canaries are hardly dependent in 2898 dimensions.
         for weight in architecture.parameters().iter().filter(|p| p.shape == [2, 64]) {
             for pixels in parameters[weight.range.clone()].chunks_exact_mut(4) {
                 let mean = pixels.iter().sum::<f32>() / 4.0;
@@ -137,7 +137,7 @@ impl Examples {
     }
 }
 
-/// Two convolutions and a linear layer: 1522 parameters.
+/// Two convolutions and a linear layer: 2898 parameters.
 fn architecture() -> Architecture {
     let convolution = |in_channels, out_channels| Layer::Conv2d {
         in_channels,
@@ -149,10 +149,10 @@ fn architecture() -> Architecture {
     };
     let pool = Layer::MaxPool2d { kernel: 2, stride: 2 };
     let layers = vec![
-        convolution(3, 8),
+        convolution(3, 16),
         Layer::Relu,
         pool,
-        convolution(8, 16),
+        convolution(16, 16),
         Layer::Relu,
         pool,
         Layer::Flatten,
@@ -206,7 +206,12 @@ mod tests {
         for clip_norm in [1e-3, 1.0, 1e4] {
             let examples = Examples::new(clip_norm).unwrap();
             let mut engine = examples.engine().unwrap();
-            assert_eq!(examples.parameters.len(), 1522);
+            assert_eq!(examples.parameters.len(), 2898);
+            assert_eq!(engine.ghost_norms(), [false, true, true]);
+            let ranges = [0, 3, 7].map(|layer| {
+                let tensors = examples.architecture.parameters_of(layer);
+                tensors[0].range.start..tensors[1].range.end
+            });
             for j in 0..CANARIES {
                 let mut clipped = |world| {
                     let labels = &examples.labels(world)[j..=j];
@@ -222,6 +227,10 @@ mod tests {
                 };
                 let length = squares(&|with, _| with) / clip_norm;
                 assert!((0.999..=1.0 + 1e-6).contains(&length), "{clip_norm}: {length}");
+                for range in &ranges {
+                    let part: f64 = with[range.clone()].iter().map(|v| f64::from(*v).powi(2)).sum();
+                    assert!(part.sqrt() > 0.2 * clip_norm, "canary {j}, {range:?}: {part}");
+                }
                 let left = squares(&|with, without| with + without) / clip_norm;
                 assert!(left < 1e-3, "{clip_norm}, canary {j}: {left}");
             }
