@@ -5,12 +5,13 @@
 //! upload -> forward -> backward, layer by layer -> norms -> scales -> clipped sum -> read back
 //! ```
 //!
-//! One forward and one backward pass per microbatch; nothing is read back before the sum of the whole
-//! batch is complete. A layer either holds the gradients of a microbatch, or gives their squared
+//! One forward and one backward pass per microbatch; nothing is read back before the sum of about 128
+//! images is complete, and these sums are added in f64 (`sum.rs` says why). A layer either holds the gradients of a microbatch, or gives their squared
 //! norms (ghost norms) and sums scaled examples, whichever is cheaper; never more than one microbatch
 //! of gradients exists. Norms are f32 and rounded up by what f32 can have lost (`clip.rs`), so that
 //! no example moves the sum by more than the clip norm, up to the rounding of the sum itself.
-//! Examples whose squared norm is not finite in f32 contribute zero and are counted.
+//! Examples whose squared norm is not finite in f32 contribute zero and are counted, as are those whose
+//! clipped gradient is not finite in spite of it.
 //!
 //! # A layer of your own
 //! 1. Add a variant to [`Layer`](crate::model::Layer), with its shapes and parameters.
@@ -41,6 +42,8 @@ mod clip;
 
 mod pass;
 
+mod sum;
+
 mod device;
 
 #[cfg(all(test, feature = "flex", feature = "autodiff"))]
@@ -65,7 +68,8 @@ use device::OpenDevice;
 use layer::{TensorLayer, dimensions, tensor_layer};
 use pass::{Goal, Pass};
 
-/// Examples of a microbatch if none are asked for: about 100 MB for the ConvNet.
+/// Examples of a microbatch if none are asked for, about 100 MB for the ConvNet, and the most: they are added up in
+/// f32, and the noise allows for the rounding of so many.
 const DEFAULT_MICROBATCH: usize = 32;
 
 /// The layers on a device, ready for batches of any size.
@@ -80,14 +84,6 @@ pub struct BurnEngine {
     sizes: Sizes,
     microbatch: usize,
     pool: Option<ThreadPool>,
-}
-
-/// What a batch sums to, and what is known of it.
-struct Summed {
-    sum: Vec<f32>,
-    metrics: BatchMetrics,
-    /// Whether it was clipped, whether it is bad, and its norm.
-    examples: Vec<[f32; 3]>,
 }
 
 impl BurnEngine {
@@ -106,6 +102,10 @@ impl BurnEngine {
         options: EngineOptions,
     ) -> Result<Self, EngineError> {
         let sizes = Sizes::of(architecture)?;
+        if options.microbatch > DEFAULT_MICROBATCH {
+            let (microbatch, most) = (options.microbatch, DEFAULT_MICROBATCH);
+            return Err(EngineError::Microbatch { microbatch, most });
+        }
         let (kinds, shapes) = (architecture.layers(), architecture.shapes());
         let open = device::open(device)?;
         let threads = options.threads;
@@ -197,49 +197,6 @@ impl BurnEngine {
         let floats = floats.map_err(|error| self.failed(format!("{error:?}")))?;
         floats.try_into().map_err(|_| self.failed("it read back something else"))
     }
-
-    fn sum(&self, parameters: &[f32], batch: Batch<'_>, goal: Goal) -> Result<Summed, EngineError> {
-        let Batch { images, labels } = batch;
-        let copies = match goal {
-            Goal::Plain => 1,
-            Goal::Clipped { copies, .. } => copies,
-        };
-        self.sizes.check(parameters, images, labels.len() * copies)?;
-        self.sizes.check_labels(labels)?;
-        if labels.is_empty() || parameters.is_empty() {
-            let (sum, metrics) = (vec![0.0; parameters.len()], BatchMetrics::default());
-            return Ok(Summed { sum, metrics, examples: Vec::new() });
-        }
-        let together = (self.microbatch / copies).max(1);
-        let [sum, of_images, of_examples] = self.run(|| {
-            let pass = self.pass(parameters);
-            let (mut total, mut of_images, mut of_examples) = (Vec::new(), Vec::new(), Vec::new());
-            let blocks = images.chunks(together * copies * self.sizes.input);
-            for (images, labels) in blocks.zip(labels.chunks(together)) {
-                let (images, classes) = (self.images(images), self.classes(labels, copies));
-                let sums = pass.gradients(images, classes, goal);
-                of_images.push(sums.images);
-                of_examples.extend(sums.examples);
-                total = if total.is_empty() {
-                    sums.gradients
-                } else {
-                    let pairs = total.into_iter().zip(sums.gradients);
-                    pairs.map(|(total, sum)| total + sum).collect()
-                };
-            }
-            let device = &self.open.tensors;
-            let columns = [of_images, of_examples].map(|blocks| joined(blocks, device));
-            let [of_images, of_examples] = columns;
-            self.read([Tensor::cat(total, 0), of_images, of_examples])
-        })?;
-        let of_images = of_images.as_chunks::<2>().0;
-        let metrics = BatchMetrics {
-            examples: of_images.len(),
-            loss_sum: of_images.iter().map(|[loss, _]| f64::from(*loss)).sum(),
-            correct: of_images.iter().filter(|[_, correct]| *correct > 0.0).count(),
-        };
-        Ok(Summed { sum, metrics, examples: of_examples.as_chunks().0.to_vec() })
-    }
 }
 
 /// All rows one after the other; one number if there are none, for burn reads nothing empty.
@@ -311,23 +268,12 @@ impl GradientEngine for BurnEngine {
             return Err(EngineError::NoCopies);
         }
         let summed = self.sum(parameters, batch, Goal::Clipped { copies, clip_norm })?;
-        // The device promised it; a driver that mistreats NaN must not get away with it.
-        if !summed.sum.iter().all(|value| value.is_finite()) {
-            return Err(self.failed("a clipped sum is not finite"));
-        }
         let counts = ClipCounts {
             examples: batch.labels.len(),
             clipped: summed.examples.iter().filter(|[clipped, ..]| *clipped > 0.0).count(),
             non_finite: summed.examples.iter().filter(|[_, bad, _]| *bad > 0.0).count(),
         };
-        Ok((
-            ClippedSum::from_clipping(
-                summed.sum.into_iter().map(f64::from).collect(),
-                clip_norm,
-                counts,
-            ),
-            summed.metrics,
-        ))
+        Ok((ClippedSum::from_clipping(summed.sum, clip_norm, counts), summed.metrics))
     }
 
     fn gradient_sum(
@@ -336,6 +282,7 @@ impl GradientEngine for BurnEngine {
         batch: Batch<'_>,
     ) -> Result<(Vec<f32>, BatchMetrics), EngineError> {
         let summed = self.sum(parameters, batch, Goal::Plain)?;
-        Ok((summed.sum, summed.metrics))
+        let sum = summed.sum.iter().map(|&value| value as f32).collect();
+        Ok((sum, summed.metrics))
     }
 }

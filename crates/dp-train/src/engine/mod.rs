@@ -163,6 +163,16 @@ impl Engine {
         self.workspaces.len()
     }
 
+    /// Which convolutions and linear layers have ghost norms, in their order.
+    #[cfg(test)]
+    pub(crate) fn ghost_norms(&self) -> Vec<bool> {
+        let ghost = |op: &Op| match op {
+            Op::Convolution(convolution) => Some(convolution.ghost),
+            Op::Grouped(_) | Op::Pool(_) | Op::GroupNorm(_) | Op::Copy => None,
+        };
+        self.network.stages.iter().filter_map(|stage| ghost(&stage.op)).collect()
+    }
+
     /// Name of the instruction set in use.
     pub fn instruction_set(&self) -> &'static str {
         self.isa.name()

@@ -11,6 +11,8 @@ use crate::seeds::RunSeed;
 
 mod clipping;
 
+mod finite;
+
 /// The GPU, or the software that stands in for it; `None`, loudly, if there is neither.
 fn gpu() -> Option<Device> {
     let tried = [Device::Gpu, Device::GpuSoftware].map(|gpu| (gpu, device::open(gpu)));
