@@ -9,7 +9,7 @@
 //! well. An input follows from (target, seed, index) alone:
 //!
 //! ```text
-//! BANDROOT_FUZZ_INPUTS=1000000   inputs of each target, in place of a few thousand
+//! BANDROOT_FUZZ_INPUTS=1000000   inputs of each target, in place of a few thousand; fewer of slow ones
 //! BANDROOT_FUZZ_SEED=2           other ones
 //! BANDROOT_FUZZ_INDEX=1234       only this one, which an earlier run complained about
 //! ```
@@ -49,6 +49,8 @@ pub(crate) struct Target {
     pub(crate) corpus: Vec<Vec<u8>>,
     /// Inputs of a short run.
     pub(crate) inputs: u64,
+    /// A long run divides its inputs by this; 1 unless one of them takes milliseconds.
+    pub(crate) cost: u64,
     /// The most bytes that reading one input may hold at a time.
     pub(crate) most_bytes: usize,
 }
@@ -86,7 +88,7 @@ impl Target {
             let text = std::env::var(name).ok()?;
             Some(text.parse().unwrap_or_else(|_| panic!("{name} must be a number, not {text}")))
         };
-        let inputs = setting("BANDROOT_FUZZ_INPUTS").unwrap_or(self.inputs);
+        let inputs = setting("BANDROOT_FUZZ_INPUTS").map_or(self.inputs, |n| n / self.cost);
         let seed = setting("BANDROOT_FUZZ_SEED").unwrap_or(1);
         let only = setting("BANDROOT_FUZZ_INDEX");
         let prepared = self.prepare();

@@ -151,7 +151,7 @@ pub(crate) fn damage(text: &mut Vec<u8>, other: &[u8], words: &Words, random: &m
                 }
             }
         }
-        14 if random.percent(5) => {
+        14 if random.percent(10) => {
             let at = random.below(text.len() + 1);
             let deep = random.pick(&DEEP).repeat(1 << random.below(15));
             text.splice(at..at, deep.bytes());
