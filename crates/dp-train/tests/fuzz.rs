@@ -103,7 +103,8 @@ fn a_damaged_certificate_is_refused_or_claims_no_more() {
         name: "certificate",
         kind: Kind::Json,
         corpus: honest.iter().map(|honest| serde_json::to_vec(honest).unwrap()).collect(),
-        inputs: 2000,
+        inputs: 200,
+        cost: 20,
         most_bytes: 16 << 20,
     };
     target.run(|input| {
@@ -137,6 +138,7 @@ fn a_damaged_checkpoint_is_refused_or_the_same_state() {
         kind: Kind::Binary,
         corpus,
         inputs: 5000,
+        cost: 1,
         most_bytes: 4 << 20,
     };
     target.run(|input| {
@@ -189,6 +191,7 @@ fn a_damaged_noise_checkpoint_is_refused_or_the_same_stream() {
         kind: Kind::Binary,
         corpus: streams.iter().map(bytes).collect(),
         inputs: 5000,
+        cost: 1,
         most_bytes: 4 << 20,
     };
     target.run(|input| {
