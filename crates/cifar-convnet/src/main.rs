@@ -52,6 +52,9 @@ mod environment;
 
 mod output;
 
+#[cfg(test)]
+mod fuzz;
+
 use std::process::ExitCode;
 
 use clap::Parser;

@@ -16,6 +16,9 @@ pub(crate) mod child;
 
 pub(crate) mod runner;
 
+#[cfg(test)]
+mod fuzz;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, ensure};
