@@ -199,6 +199,10 @@ fn check_seeds(key: &str, seeds: &[u64]) -> Result<(), String> {
     let mut sorted = seeds.to_vec();
     sorted.sort_unstable();
     sorted.dedup();
+    // A run's config is TOML, which has no larger numbers.
+    if let Some(&large) = sorted.last().filter(|&&seed| i64::try_from(seed).is_err()) {
+        return Err(format!("{key} names {large}, but seeds go up to {}", i64::MAX));
+    }
     match sorted.len() {
         0 => Err(format!("{key} must name at least one seed")),
         unique if unique < seeds.len() => Err(format!("{key} names a seed twice")),
@@ -325,6 +329,7 @@ mod tests {
         refused("seeds = []", &["seeds"]);
         refused("seeds = [1, 1]", &["seeds", "twice"]);
         refused("seed = [1]", &["seed"]);
+        refused("seeds = [0, 9223372036854775808]", &["seeds", "9223372036854775807"]);
         refused("[select]\nby = ['noise.method']\nseeds = [0]", &["noise.method", "grid"]);
         refused("[select]\nvalidation = 0.0\nseeds = [0]", &["select.validation"]);
         refused("[halving]\nepochs = [1]\nkeep = 0.5", &["select"]);
