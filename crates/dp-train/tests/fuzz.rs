@@ -126,8 +126,7 @@ fn a_damaged_certificate_is_refused_or_claims_no_more() {
 #[test]
 fn a_damaged_checkpoint_is_refused_or_the_same_state() {
     let plans: Vec<DpPlan> = methods().into_iter().map(plan).collect();
-    let corpus: Vec<Vec<u8>> =
-        plans.iter().map(|plan| saved(&trained(plan.clone(), 6))).collect();
+    let corpus: Vec<Vec<u8>> = plans.iter().map(|plan| saved(&trained(plan.clone(), 6))).collect();
     let state = |plan: &DpPlan, bytes: &[u8]| {
         loaded(plan, bytes).map(|(training, note)| (saved(&training), note))
     };

@@ -132,7 +132,9 @@ fn damage_region(bytes: &mut Vec<u8>, parts: &[Part], other: &[u8], random: &mut
     if first < 60 {
         let trees: Vec<&Part> = parts.iter().filter(|part| part.tree.is_some()).collect();
         match first {
-            0..30 if !trees.is_empty() => damage_tree(bytes, trees[random.below(trees.len())], random),
+            0..30 if !trees.is_empty() => {
+                damage_tree(bytes, trees[random.below(trees.len())], random);
+            }
             _ => damage_part(bytes, random.pick(parts), other, random),
         }
         if random.percent(80) {

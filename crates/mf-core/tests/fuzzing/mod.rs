@@ -147,7 +147,8 @@ impl Target {
     }
 
     fn prepare(&self) -> Prepared {
-        let tree = |entry: &Vec<u8>| serde_json::from_slice(entry).expect("an honest input is JSON");
+        let tree =
+            |entry: &Vec<u8>| serde_json::from_slice(entry).expect("an honest input is JSON");
         Prepared {
             words: text::Words::of(self.corpus.iter().map(Vec::as_slice)),
             trees: match self.kind {
@@ -174,8 +175,7 @@ impl Target {
         match self.kind {
             Kind::Binary => {
                 let layout = &prepared.layouts[honest];
-                resealed =
-                    binary::damage(&mut bytes, layout, &self.corpus[other], &mut random);
+                resealed = binary::damage(&mut bytes, layout, &self.corpus[other], &mut random);
             }
             Kind::Text => self.damage_text(&mut bytes, other, prepared, &mut random),
             Kind::Json => {

@@ -1,7 +1,7 @@
 //! A generator whose every number follows from (seed, index): an input is found again without the ones
 //! before it.
 
-/// SplitMix64 (Steele, Lea & Flood 2014): one addition and three multiplications, good enough to choose bytes.
+/// The generator of Steele, Lea & Flood (2014), `SplitMix64`: good enough to choose bytes.
 pub(crate) struct Random(u64);
 
 impl Random {
