@@ -26,6 +26,8 @@ mod run_folder;
 
 mod sweep;
 
+mod verify;
+
 mod audit;
 
 mod bench;
@@ -52,6 +54,9 @@ mod environment;
 
 mod output;
 
+#[cfg(test)]
+mod fuzz;
+
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -74,7 +79,7 @@ fn main() -> ExitCode {
         Command::Results(command) => results::run(&command),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Compare(arguments) => plan::compare(&arguments),
-        Command::Verify(arguments) => audit::verify(&arguments),
+        Command::Verify(arguments) => verify::run(&arguments),
         Command::Audit(arguments) => audit::audit(&arguments),
         Command::Bench(command) => bench::run(&command),
         Command::Data(command) => data::run(&command),

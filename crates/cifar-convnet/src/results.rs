@@ -22,7 +22,7 @@ const KEPT: [&str; 7] = [
 ];
 
 /// What a certificate is called whose strategy was left out: `bandroot verify` needs the whole one.
-const ABRIDGED: &str = "privacy-abridged.json";
+pub(crate) const ABRIDGED: &str = "privacy-abridged.json";
 
 /// What to do with recorded results.
 #[derive(Debug, Subcommand)]

@@ -66,7 +66,7 @@ fn overrides_reach_the_plan_and_mistakes_are_named() {
     wrong("privacy.epsilom=1", &["cifar10-bsr.toml", "privacy.epsilom", "privacy.epsilon?"]);
     wrong("privacy.epsilon=-1", &["cifar10-bsr.toml", "epsilon"]);
     wrong("privacy.delta=1.5", &["cifar10-bsr.toml", "delta"]);
-    wrong("privacy.clip_norm=0.0", &["cifar10-bsr.toml", "clip norm"]);
+    wrong("privacy.clip_norm=0.0", &["cifar10-bsr.toml", "privacy.clip_norm"]);
     wrong("training.batch_size=0", &["training.batch_size"]);
     wrong("training.batch_size=60000", &["training.batch_size", "50000"]);
     wrong("training.epochs=0", &["training.epochs"]);

@@ -13,8 +13,9 @@ use crate::seeds::NoEntropy;
 /// * Steps are recorded one after the other, at most `n`.
 /// * An example used again before `b` steps are over, or more than `k` times, is an error, and the
 ///   step is not recorded: the sensitivity would not cover it.
+/// * One that is read from a file is one that could have been recorded, or it is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "Unchecked")]
 pub struct Ledger {
     run_id: String,
     participation: Participation,
@@ -33,6 +34,59 @@ struct Uses {
     last_step: Option<u32>,
     count: u32,
 }
+
+/// The same fields before they were checked: what a file says.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Unchecked {
+    run_id: String,
+    participation: Participation,
+    next_step: usize,
+    continued_at: Vec<usize>,
+    examples: Vec<Uses>,
+    least_gap: Option<usize>,
+}
+
+impl TryFrom<Unchecked> for Ledger {
+    type Error = Impossible;
+
+    fn try_from(raw: Unchecked) -> Result<Self, Impossible> {
+        let Unchecked { run_id, participation, next_step, continued_at, examples, least_gap } = raw;
+        let (n, b) = (participation.steps(), participation.min_separation());
+        let k = participation.max_participations();
+        let possible = |uses: &Uses| match uses.last_step {
+            None => uses.count == 0,
+            // As many uses as it has, all of them apart, up to the last.
+            Some(last) => {
+                let (last, count) = (last as usize, uses.count as usize);
+                (1..=k).contains(&count) && last < next_step && (count - 1) * b <= last
+            }
+        };
+        let used_twice = examples.iter().any(|uses| uses.count > 1);
+        let gap_possible = match least_gap {
+            None => !used_twice,
+            Some(gap) => used_twice && gap >= b && gap < next_step,
+        };
+        let continued = continued_at.is_sorted() && continued_at.iter().all(|at| *at <= next_step);
+        if next_step <= n && examples.iter().all(possible) && gap_possible && continued {
+            Ok(Self { run_id, participation, next_step, continued_at, examples, least_gap })
+        } else {
+            Err(Impossible)
+        }
+    }
+}
+
+/// A ledger in a file that no run can have written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Impossible;
+
+impl fmt::Display for Impossible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the ledger contradicts its own participation: no run can have written it")
+    }
+}
+
+impl std::error::Error for Impossible {}
 
 impl Uses {
     /// Steps from the last use to this one.
@@ -259,6 +313,33 @@ mod tests {
         }
         (2..10).for_each(|step| ledger.record(step, &[0][usize::from(step != 4)..]).unwrap());
         assert_eq!(ledger.record(10, &[]), Err(Violation::TooManySteps { steps: 10 }));
+    }
+
+    #[test]
+    fn a_ledger_that_no_run_can_have_written_is_not_read() {
+        let mut ledger = ledger();
+        for (step, batch) in [&[0, 1][..], &[2], &[], &[1, 0], &[3]].into_iter().enumerate() {
+            ledger.record(step, batch).unwrap();
+        }
+        ledger.continue_here();
+        let text = serde_json::to_string(&ledger).unwrap();
+        assert_eq!(serde_json::from_str::<Ledger>(&text).unwrap(), ledger);
+        let twice = r#"{"last_step":3,"count":2}"#;
+        for (from, to) in [
+            (twice, r#"{"last_step":3,"count":4}"#),
+            (twice, r#"{"last_step":3,"count":0}"#),
+            (twice, r#"{"last_step":null,"count":2}"#),
+            (twice, r#"{"last_step":2,"count":2}"#),
+            (twice, r#"{"last_step":5,"count":2}"#),
+            (r#""least_gap":3"#, r#""least_gap":2"#),
+            (r#""least_gap":3"#, r#""least_gap":null"#),
+            (r#""next_step":5"#, r#""next_step":11"#),
+            (r#""continued_at":[5]"#, r#""continued_at":[6]"#),
+        ] {
+            assert!(text.contains(from), "{from} in {text}");
+            let read = serde_json::from_str::<Ledger>(&text.replacen(from, to, 1));
+            assert!(read.is_err(), "{to}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use mf_core::factorization::aof::{Options, Progress};
 use mf_core::factorization::cache::{Cache, Cached};
 use mf_core::{Error, LowerTriangular, Sgd, Workload};
+use sha2::{Digest, Sha256};
 
 fn workload() -> Workload {
     Workload::sgd(Sgd::new(0.999, 0.9).unwrap(), 120).unwrap()
@@ -85,6 +86,40 @@ fn a_damaged_entry_is_reported_and_solved_again() {
         assert!(!again.found, "{damage}");
         assert_eq!(again.factorization.strategy(), solved.factorization.strategy(), "{damage}");
         assert_eq!(fs::read(&path).unwrap(), whole, "{damage}: not replaced");
+    }
+}
+
+#[test]
+fn an_entry_that_contradicts_itself_is_not_believed_though_its_checksum_is_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::new(folder.path());
+    let solved = solve(&cache, workload(), 20, 1e-4);
+    let path = only_file(folder.path());
+    let whole = fs::read(&path).unwrap();
+    let content = &whole[..whole.len() - 32];
+    let last = content.len() - 8;
+    let with_last = |x: f64| [&content[..last], &x.to_le_bytes()].concat();
+    let swapped = |from: &str, to: &str| {
+        let at = content.windows(from.len()).position(|part| part == from.as_bytes()).unwrap();
+        let length = u64::from_le_bytes(*content[16..].first_chunk().unwrap());
+        let length = length + to.len() as u64 - from.len() as u64;
+        let (head, rest) = (&content[24..at], &content[at + from.len()..]);
+        [&content[..16], &length.to_le_bytes(), head, to.as_bytes(), rest].concat()
+    };
+    let entry = solved.factorization.strategy().row(119)[19];
+    let forgeries = [
+        ("unit norm", with_last(entry + 0.1)),
+        ("not that of its rows", with_last(-entry)),
+        ("contradicts itself", swapped("\"relative_gap\":", "\"relative_gap\":9")),
+        ("contradicts itself", swapped("\"lower_bound\":", "\"lower_bound\":9")),
+    ];
+    for (reason, forged) in forgeries {
+        let digest = Sha256::digest(&forged);
+        fs::write(&path, [&forged[..], &digest[..]].concat()).unwrap();
+        let again = solve(&cache, workload(), 20, 1e-4);
+        let warning = again.warning.unwrap_or_else(|| panic!("{reason}: not reported"));
+        assert!(!again.found && warning.contains(reason), "{warning}");
+        assert_eq!(fs::read(&path).unwrap(), whole, "{reason}: not replaced");
     }
 }
 

@@ -253,6 +253,10 @@ pub(crate) struct Verify {
     #[arg(long)]
     pub(crate) require_private: bool,
 
+    /// Read the training data too, and compare their SHA-256 with the one in the certificate
+    #[arg(long)]
+    pub(crate) data: bool,
+
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use dp_train::calibration::CalibrationError;
 use dp_train::model::ArchitectureError;
 
 use crate::method::MethodError;
@@ -17,6 +18,8 @@ pub(crate) enum RequestError {
     Validation { share: f64 },
     /// Nothing is to be trained.
     NoEpochs,
+    /// More steps than can be planned.
+    TooManySteps { most: usize },
     /// No such method.
     Method(MethodError),
     /// A run is one of at least one.
@@ -35,8 +38,10 @@ pub(crate) enum RequestError {
     NotPrivate,
     /// No factorization is named.
     NoNoise,
-    /// A clip norm that is not a positive finite number.
-    ClipNorm { clip_norm: f64 },
+    /// No noise gives this privacy.
+    Privacy(CalibrationError),
+    /// A clip norm that is not a positive finite number, with the section it stands in.
+    ClipNorm { section: &'static str, clip_norm: f64 },
     /// A clip norm of the optimizer in a private run.
     TwoClipNorms,
     /// Nothing of a run without privacy is covered.
@@ -74,6 +79,11 @@ impl fmt::Display for RequestError {
                 "data.validation must be 0 or leave both parts some examples, but it is {share}"
             ),
             RequestError::NoEpochs => write!(f, "training.epochs must be at least 1"),
+            RequestError::TooManySteps { most } => write!(
+                f,
+                "training.epochs: the run would have more than {most} steps; take fewer epochs or a \
+                 larger training.batch_size"
+            ),
             RequestError::Method(error) => f.write_str(&error.sentence("noise.")),
             RequestError::NoTrials => write!(f, "privacy.trials must be at least 1"),
             RequestError::Optimizer(error) => write!(f, "optimizer: {error}"),
@@ -101,8 +111,9 @@ impl fmt::Display for RequestError {
             RequestError::NoNoise => {
                 write!(f, "noise.method is missing: a private run needs noise")
             }
-            RequestError::ClipNorm { clip_norm } => {
-                write!(f, "optimizer.clip_norm must be positive and finite, but it is {clip_norm}")
+            RequestError::Privacy(error) => write!(f, "privacy: {error}"),
+            RequestError::ClipNorm { section, clip_norm } => {
+                write!(f, "{section}.clip_norm must be positive and finite, but it is {clip_norm}")
             }
             RequestError::TwoClipNorms => write!(
                 f,

@@ -1,6 +1,7 @@
 //! Reading a config: files that extend one another, overrides, unknown keys.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use anyhow::{Context, bail};
 use schemars::schema_for;
@@ -55,10 +56,7 @@ pub(crate) fn check(table: Table, path: &Path) -> anyhow::Result<Config> {
 fn read_chain(path: &Path, open: &mut Vec<PathBuf>) -> anyhow::Result<Table> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("could not read the config {}", path.display()))?;
-    let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
-        let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
-        BadArgument(format!("{}, line {line}: {}", path.display(), error.message()))
-    })?;
+    let mut table = parse(&text, path)?;
     let canonical = path.canonicalize().with_context(|| path.display().to_string())?;
     if open.contains(&canonical) {
         bail!(BadArgument(format!("{}: it extends itself", path.display())));
@@ -80,6 +78,21 @@ fn read_chain(path: &Path, open: &mut Vec<PathBuf>) -> anyhow::Result<Table> {
     }
 }
 
+/// What a text says; `path` is named in the refusal.
+pub(super) fn parse(text: &str, path: &Path) -> anyhow::Result<Table> {
+    let parsed = text.parse().map_err(|error: toml::de::Error| {
+        let line = line_of(text, error.span());
+        BadArgument(format!("{}, line {line}: {}", path.display(), error.message()))
+    });
+    Ok(parsed?)
+}
+
+/// The line in which a refusal starts, counted from 1.
+pub(crate) fn line_of(text: &str, span: Option<std::ops::Range<usize>>) -> usize {
+    let before = &text.as_bytes()[..span.map_or(0, |span| span.start.min(text.len()))];
+    1 + before.iter().filter(|&&byte| byte == b'\n').count()
+}
+
 fn merge(base: &mut Table, over: Table) {
     for (key, value) in over {
         match (base.get_mut(&key), value) {
@@ -91,19 +104,28 @@ fn merge(base: &mut Table, over: Table) {
 
 /// Sets `section.key=value`, or a whole section as in `privacy=none`; the value is TOML, and a bare word
 /// stands for a string.
-fn apply(table: &mut Table, text: &str) -> anyhow::Result<()> {
+pub(super) fn apply(table: &mut Table, text: &str) -> anyhow::Result<()> {
     let usage = || BadArgument(format!("--set takes section.key=value, not {text:?}"));
     let (path, value) = text.split_once('=').ok_or_else(usage)?;
     let value = value.trim();
-    let parsed = format!("v = {value}").parse::<Table>().ok().and_then(|mut t| t.remove("v"));
+    // One value: what follows it on another line would be left out without a word.
+    let parsed = format!("v = {value}").parse::<Table>().ok().filter(|table| table.len() == 1);
+    let parsed = parsed.and_then(|mut table| table.remove("v"));
     let value = parsed.unwrap_or_else(|| Value::String(value.to_owned()));
     set(table, path.trim(), value).ok_or_else(usage)?;
     Ok(())
 }
 
-/// Sets the value of `key` or `section.key`; `None` if something else is in its way.
+/// Sections that a key may stand in: more than any has, and few enough to be walked through.
+const MOST_SECTIONS: usize = 8;
+
+/// Sets the value of `key` or `section.key`; `None` if something else is in its way, or if it stands deeper
+/// than any key does.
 pub(crate) fn set(table: &mut Table, path: &str, value: Value) -> Option<()> {
     let (sections, key) = path.rsplit_once('.').unwrap_or(("", path));
+    if sections.split('.').count() > MOST_SECTIONS {
+        return None;
+    }
     let mut inner = table;
     for section in sections.split('.').filter(|section| !section.is_empty()) {
         let entry = inner.entry(section).or_insert_with(|| Value::Table(Table::new()));
@@ -115,8 +137,12 @@ pub(crate) fn set(table: &mut Table, path: &str, value: Value) -> Option<()> {
 
 /// Refuses the first key that no field has, naming the nearest that one has.
 fn refuse_unknown_keys(table: &Table, path: &Path) -> anyhow::Result<()> {
-    let schema = schema_for!(Config).to_value();
-    let known = known_keys(&schema, &schema, "");
+    // The same for every config, and a sweep has many.
+    static KNOWN: OnceLock<Vec<String>> = OnceLock::new();
+    let known = KNOWN.get_or_init(|| {
+        let schema = schema_for!(Config).to_value();
+        known_keys(&schema, &schema, "")
+    });
     let mut given = Vec::new();
     collect_keys(table, "", &mut given);
     for key in given {
@@ -219,5 +245,9 @@ mod tests {
         refused(&[("a.toml", WHOLE)], &["epochs"], &["--set", "epochs"]);
         refused(&[("a.toml", WHOLE)], &["training.epoch=3"], &["training.epoch", "epochs?"]);
         refused(&[("a.toml", WHOLE)], &["noise.method=bsrr"], &["bsrr"]);
+        let deep = format!("{}b=1", "a.".repeat(20_000));
+        refused(&[("a.toml", WHOLE)], &[&deep], &["--set"]);
+        refused(&[("a.toml", &deep)], &[], &["a.toml"]);
+        refused(&[("a.toml", WHOLE)], &["training.epochs=3\nw = 4"], &["a.toml", "epochs"]);
     }
 }

@@ -29,6 +29,9 @@ mod error;
 #[cfg(test)]
 mod tests;
 
+#[cfg(test)]
+mod fuzz;
+
 use model::Model;
 use privacy::Privacy;
 use schedule::Schedule;

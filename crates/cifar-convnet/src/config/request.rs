@@ -65,6 +65,9 @@ impl Data {
     }
 }
 
+/// Steps of the longest run: a schedule has a number for each of them.
+const MOST_STEPS: usize = 1 << 22;
+
 /// How long a run is: an epoch is `b = examples / batch_size` steps, rounded down, because the remainder
 /// is dropped; an example takes part once per epoch, so `k = epochs` and `n = k b`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +124,10 @@ impl Config {
             return Err(RequestError::CropPadding { padding, side });
         }
         let per_epoch = examples / batch_size;
-        Ok(Steps { per_epoch, total: per_epoch * self.training.epochs })
+        let total = per_epoch.checked_mul(self.training.epochs);
+        let total = total.filter(|&total| total <= MOST_STEPS);
+        let total = total.ok_or(RequestError::TooManySteps { most: MOST_STEPS })?;
+        Ok(Steps { per_epoch, total })
     }
 
     fn sgd(&self) -> Result<Sgd, RequestError> {
@@ -152,6 +158,10 @@ impl Config {
         if guarantee.trials == 0 {
             return Err(RequestError::NoTrials);
         }
+        // The plan would refuse them too, but only after the factorization.
+        calibration::multiplier(guarantee.epsilon, guarantee.delta)
+            .map_err(RequestError::Privacy)?;
+        checked_clip_norm("privacy", guarantee.clip_norm)?;
         let Steps { per_epoch, total } = self.steps()?;
         let choice = Choice {
             name: noise.method,
@@ -189,8 +199,8 @@ impl Config {
         if self.training.record == Record::Public {
             return Err(RequestError::NothingPublic);
         }
-        if let Some(clip_norm) = self.optimizer.clip_norm.filter(|&c| !(c > 0.0 && c.is_finite())) {
-            return Err(RequestError::ClipNorm { clip_norm });
+        if let Some(clip_norm) = self.optimizer.clip_norm {
+            checked_clip_norm("optimizer", clip_norm)?;
         }
         let Steps { total, .. } = self.steps()?;
         Ok(OpenRequest {
@@ -202,4 +212,9 @@ impl Config {
             dim: self.model.architecture(self.data.name)?.parameter_count(),
         })
     }
+}
+
+fn checked_clip_norm(section: &'static str, clip_norm: f64) -> Result<(), RequestError> {
+    let usable = clip_norm > 0.0 && clip_norm.is_finite();
+    if usable { Ok(()) } else { Err(RequestError::ClipNorm { section, clip_norm }) }
 }

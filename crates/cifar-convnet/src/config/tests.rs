@@ -131,7 +131,7 @@ fn the_presets_fit_every_data_set() {
 #[test]
 fn what_cannot_be_run_is_refused_by_its_key() {
     let quickstart = "configs/quickstart.toml";
-    let cases: [(&[&str], &str); 22] = [
+    let cases: [(&[&str], &str); 29] = [
         (&["privacy=nne"], "privacy = \"none\""),
         (&["privacy=3"], "privacy = \"none\""),
         (&["privacy=none", "privacy.epsilon=3"], "--set"),
@@ -163,6 +163,20 @@ fn what_cannot_be_run_is_refused_by_its_key() {
             "flatten first",
         ),
         (&["training.record=some"], "some"),
+        (&["privacy.epsilon=-1.0"], "privacy: epsilon"),
+        (&["privacy.delta=nan"], "privacy: delta"),
+        (&["privacy.clip_norm=inf"], "privacy.clip_norm"),
+        (&["training.epochs=9223372036854775807"], "training.epochs"),
+        (&["training.epochs=1000000", "optimizer.schedule=cosine"], "training.batch_size"),
+        (&["data.examples=9223372036854775807"], "training.batch_size"),
+        (
+            &[
+                "model.name=own",
+                "model.layers=[{layer='flatten'}, {layer='linear', in_features=3072, \
+                 out_features=4611686018427387904}]",
+            ],
+            "memory",
+        ),
     ];
     for (overrides, word) in cases {
         let message = refusal(quickstart, overrides);

@@ -73,7 +73,7 @@ pub(super) fn verify_files(folder: &Path, files: &[KnownFile]) -> anyhow::Result
 }
 
 /// Appends the pictures and labels of exactly `records` records.
-fn read_records(
+pub(super) fn read_records(
     bytes: &[u8],
     records: usize,
     images: &mut Vec<u8>,

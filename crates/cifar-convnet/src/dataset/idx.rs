@@ -7,6 +7,10 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use flate2::read::MultiGzDecoder;
 
+/// No file is longer, uncompressed: the largest of Fashion-MNIST has 47 MB. A compressed one of a few
+/// kilobytes could otherwise fill the memory.
+const LONGEST: u64 = 64 << 20;
+
 /// A grid of bytes, `sizes[0]` items of `sizes[1] * sizes[2] * ...` bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Idx {
@@ -16,12 +20,18 @@ pub(super) struct Idx {
 
 /// The content of a file, uncompressed if its name ends with `.gz`.
 pub(super) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file = BufReader::new(File::open(path)?);
+    let file = BufReader::new(File::open(path)?);
+    let compressed = path.extension().is_some_and(|extension| extension == "gz");
+    if compressed { read_whole(MultiGzDecoder::new(file)) } else { read_whole(file) }
+}
+
+/// All that a reader gives, if it is not too long.
+pub(super) fn read_whole(reader: impl Read) -> io::Result<Vec<u8>> {
     let mut content = vec![];
-    if path.extension().is_some_and(|extension| extension == "gz") {
-        MultiGzDecoder::new(file).read_to_end(&mut content)?;
-    } else {
-        file.read_to_end(&mut content)?;
+    reader.take(LONGEST + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > LONGEST {
+        let reason = format!("it holds more than {} MiB", LONGEST >> 20);
+        return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
     }
     Ok(content)
 }
@@ -80,6 +90,15 @@ pub(super) mod tests {
         let bytes: Vec<u8> = (0..24).collect();
         let grid = Idx::parse(&written(&[4, 3, 2], &bytes), 3).unwrap();
         assert_eq!(grid, Idx { sizes: vec![4, 3, 2], bytes });
+    }
+
+    #[test]
+    fn a_small_file_that_unpacks_to_more_than_any_data_set_is_refused() {
+        use flate2::{Compression, read::GzEncoder};
+        let endless = GzEncoder::new(io::repeat(0).take(LONGEST + 2), Compression::fast());
+        let error = read_whole(MultiGzDecoder::new(BufReader::new(endless))).unwrap_err();
+        assert!(error.to_string().contains("more than 64 MiB"), "{error}");
+        assert_eq!(read_whole(io::repeat(7).take(5)).unwrap(), [7; 5]);
     }
 
     #[test]

@@ -20,6 +20,9 @@ pub(crate) mod sheet;
 
 pub(crate) mod views;
 
+#[cfg(test)]
+mod fuzz;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};

@@ -101,7 +101,8 @@ impl Cell {
     /// How much work it is: examples whose gradients are taken.
     pub(crate) fn examples(&self) -> u64 {
         let steps = self.config.steps();
-        steps.map_or(0, |steps| (steps.total * self.config.training.batch_size) as u64)
+        let batch_size = self.config.training.batch_size;
+        steps.map_or(0, |steps| steps.total.saturating_mul(batch_size) as u64)
     }
 
     /// Its folder in the folder of the sweep.

@@ -18,6 +18,9 @@ pub(crate) mod child;
 
 pub(crate) mod runner;
 
+#[cfg(test)]
+mod fuzz;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, ensure};

@@ -28,6 +28,9 @@ use super::cell::Cell;
 use crate::config;
 use crate::output::BadArgument;
 
+/// Settings of the largest grid: every one of them is checked before anything runs.
+const MOST_SETTINGS: usize = 10_000;
+
 /// A sweep as it is written.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -95,14 +98,22 @@ impl Spec {
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("could not read the sweep {}", path.display()))?;
-        let written: Written = toml::from_str(&text).map_err(|error| {
-            let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+        Self::parse(path, &text, |base| config::file::read_table(base, &[]))
+    }
+
+    /// A sweep from its text, with what reads its base.
+    pub(super) fn parse(
+        path: &Path,
+        text: &str,
+        read_base: impl FnOnce(&Path) -> anyhow::Result<Table>,
+    ) -> anyhow::Result<Self> {
+        let written: Written = toml::from_str(text).map_err(|error| {
+            let line = config::file::line_of(text, error.span());
             BadArgument(format!("{}, line {line}: {}", path.display(), error.message()))
         })?;
         let refuse = |what: String| BadArgument(format!("{}: {what}", path.display()));
         let base = path.parent().unwrap_or(Path::new("")).join(&written.base);
-        let base = config::file::read_table(&base, &[])
-            .with_context(|| format!("the base of {}", path.display()))?;
+        let base = read_base(&base).with_context(|| format!("the base of {}", path.display()))?;
         check_seeds("seeds", &written.seeds).map_err(refuse)?;
         let settings = combinations(&written.grid).map_err(refuse)?;
         let in_grid = |key: &str| settings[0].iter().any(|(found, _)| found == key);
@@ -188,6 +199,10 @@ fn check_seeds(key: &str, seeds: &[u64]) -> Result<(), String> {
     let mut sorted = seeds.to_vec();
     sorted.sort_unstable();
     sorted.dedup();
+    // A run's config is TOML, which has no larger numbers.
+    if let Some(&large) = sorted.last().filter(|&&seed| i64::try_from(seed).is_err()) {
+        return Err(format!("{key} names {large}, but seeds go up to {}", i64::MAX));
+    }
     match sorted.len() {
         0 => Err(format!("{key} must name at least one seed")),
         unique if unique < seeds.len() => Err(format!("{key} names a seed twice")),
@@ -199,6 +214,14 @@ fn check_seeds(key: &str, seeds: &[u64]) -> Result<(), String> {
 fn combinations(grid: &Table) -> Result<Vec<Setting>, String> {
     let mut axes = Vec::new();
     collect_axes(grid, "", &mut axes)?;
+    // Before they are written out: eight keys of ten values would not fit into memory.
+    let sizes = axes.iter().map(|(_, values)| values.len());
+    let all = sizes.fold(1_usize, usize::saturating_mul);
+    if all > MOST_SETTINGS {
+        return Err(format!(
+            "grid has {all} settings, and at most {MOST_SETTINGS} can be run: split the sweep"
+        ));
+    }
     let mut settings: Vec<Setting> = vec![Vec::new()];
     for (key, values) in axes {
         if values.is_empty() {
@@ -298,9 +321,15 @@ mod tests {
         refused("[grid]\nepochs = [1]", &["epochs"]);
         refused("[grid]\n'noise.method' = ['bsrr']", &["bsrr"]);
         refused("[grid]\n'training.seed' = [1]", &["training.seed", "seeds"]);
+        let values: Vec<String> = (0..100).map(|value| value.to_string()).collect();
+        let axis = |key: &str| format!("'{key}' = [{}]\n", values.join(", "));
+        let keys = ["training.epochs", "noise.bands", "training.batch_size"];
+        let grid: String = keys.iter().map(|key| axis(key)).collect();
+        refused(&format!("[grid]\n{grid}"), &["grid", "1000000 settings", "split"]);
         refused("seeds = []", &["seeds"]);
         refused("seeds = [1, 1]", &["seeds", "twice"]);
         refused("seed = [1]", &["seed"]);
+        refused("seeds = [0, 9223372036854775808]", &["seeds", "9223372036854775807"]);
         refused("[select]\nby = ['noise.method']\nseeds = [0]", &["noise.method", "grid"]);
         refused("[select]\nvalidation = 0.0\nseeds = [0]", &["select.validation"]);
         refused("[halving]\nepochs = [1]\nkeep = 0.5", &["select"]);

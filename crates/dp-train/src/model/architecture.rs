@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::model::ArchitectureError;
-use crate::model::layer::{Layer, Shape, output_shape, tensors};
+use crate::model::layer::{Layer, Shape, checked_len, output_shape, tensors};
 
 /// One tensor of parameters, row-major inside the flat vector.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,13 +60,21 @@ impl Architecture {
         let mut at = 0;
         for (index, &layer) in layers.iter().enumerate() {
             let shape = *shapes.last().unwrap_or(&input);
-            shapes.push(output_shape(index, layer, shape)?);
+            let output = output_shape(index, layer, shape)?;
+            let sizes = match output {
+                Shape::Image { channels, height, width } => [channels, height, width],
+                Shape::Vector { features } => [features, 1, 1],
+            };
+            checked_len(index, &sizes)?;
+            shapes.push(output);
             let first = parameters.len();
             for (kind, shape, fan_in) in tensors(layer, shape) {
-                let len: usize = shape.iter().product();
+                let len = checked_len(index, &shape)?;
+                // Both are below a quarter of the address space: the sum is a number.
+                let end = checked_len(index, &[at + len])?;
                 let name = format!("{index}.{kind}");
-                parameters.push(Parameter { name, shape, range: at..at + len, fan_in });
-                at += len;
+                parameters.push(Parameter { name, shape, range: at..end, fan_in });
+                at = end;
             }
             of_layer.push(first..parameters.len());
         }
@@ -211,6 +219,34 @@ mod tests {
         assert_eq!(names[..4], ["0.weight", "0.bias", "2.weight", "2.bias"]);
         assert_eq!(convnet.parameters()[0].shape, [32, 3, 3, 3]);
         assert_eq!(convnet.shapes().last(), Some(&Shape::Vector { features: 10 }));
+    }
+
+    #[test]
+    fn sizes_beyond_memory_are_refused_and_do_not_wrap_round() {
+        let input = Shape::Image { channels: 1, height: 4, width: 4 };
+        let convolution = |out_channels, kernel, padding| Layer::Conv2d {
+            in_channels: 1,
+            out_channels,
+            kernel,
+            stride: 1,
+            padding,
+            groups: 1,
+        };
+        let refused = |layer: Layer| {
+            let made = Architecture::new(input, vec![Layer::Relu, layer]);
+            assert_eq!(made, Err(ArchitectureError::TooLarge { layer: 1 }), "{layer:?}");
+        };
+        refused(convolution(1 << 62, 1, 0));
+        refused(convolution(1, 1, usize::MAX / 2 + 1));
+        refused(convolution(1, 1 << 33, 1 << 32));
+        refused(convolution(1, 1, 1 << 32));
+        let layers = vec![
+            Layer::Flatten,
+            Layer::Linear { in_features: 16, out_features: 1 << 60 },
+            Layer::Linear { in_features: 1 << 60, out_features: 16 },
+        ];
+        let made = Architecture::new(input, layers);
+        assert_eq!(made, Err(ArchitectureError::TooLarge { layer: 1 }));
     }
 
     #[test]

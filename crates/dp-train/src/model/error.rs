@@ -56,6 +56,11 @@ pub enum ArchitectureError {
         /// The layer.
         layer: usize,
     },
+    /// More numbers than memory can address.
+    TooLarge {
+        /// The layer.
+        layer: usize,
+    },
 }
 
 impl fmt::Display for ArchitectureError {
@@ -81,6 +86,9 @@ impl fmt::Display for ArchitectureError {
                 write!(f, "layer {layer} cannot split {channels} channels into {groups} groups")
             }
             Self::Empty { layer } => write!(f, "layer {layer} has a size of zero"),
+            Self::TooLarge { layer } => {
+                write!(f, "layer {layer} has more numbers than memory can address")
+            }
         }
     }
 }

@@ -104,6 +104,13 @@ impl Shape {
     }
 }
 
+/// The product of some sizes, if so many doubles can be addressed.
+pub(super) fn checked_len(layer: usize, sizes: &[usize]) -> Result<usize, ArchitectureError> {
+    let product = sizes.iter().try_fold(1_usize, |product, &size| product.checked_mul(size));
+    let len = product.filter(|&len| len <= isize::MAX as usize / 8);
+    len.ok_or(ArchitectureError::TooLarge { layer })
+}
+
 /// Name, shape and fan-in of a layer's tensors.
 pub(super) fn tensors(
     layer: Layer,
@@ -111,7 +118,9 @@ pub(super) fn tensors(
 ) -> Vec<(&'static str, Vec<usize>, Option<usize>)> {
     match (layer, input) {
         (Layer::Conv2d { in_channels, out_channels, kernel, groups, .. }, _) => {
-            let fan_in = Some(in_channels / groups * kernel * kernel);
+            // Too large a product is refused with that of the weight.
+            let fan_in = (in_channels / groups).saturating_mul(kernel).saturating_mul(kernel);
+            let fan_in = Some(fan_in);
             let weight = vec![out_channels, in_channels / groups, kernel, kernel];
             vec![("weight", weight, fan_in), ("bias", vec![out_channels], fan_in)]
         }
@@ -138,12 +147,14 @@ pub(super) fn output_shape(
         Shape::Vector { .. } => Err(Error::NeedsImage { layer }),
     };
     let windows = |size: usize, kernel: usize, stride: usize, padding: usize| {
+        let padded = padding.checked_mul(2).and_then(|both| both.checked_add(size));
+        let padded = padded.ok_or(Error::TooLarge { layer })?;
         if kernel == 0 || stride == 0 {
             Err(Error::Empty { layer })
-        } else if size + 2 * padding < kernel {
-            Err(Error::KernelTooLarge { layer, kernel, size: size + 2 * padding })
+        } else if padded < kernel {
+            Err(Error::KernelTooLarge { layer, kernel, size: padded })
         } else {
-            Ok((size + 2 * padding - kernel) / stride + 1)
+            Ok((padded - kernel) / stride + 1)
         }
     };
     match kind {

@@ -4,7 +4,8 @@
 //! rates), the bands and the tolerance. A file holds a format version, the key, the certificate, the rows
 //! of `C` as 64-bit floats, and a SHA-256 of all that. It is written beside its place and renamed, so
 //! a file is whole or absent; one that is neither (bit rot, another version) is reported and the problem is
-//! solved again. Only converged solutions are kept.
+//! solved again. Only converged solutions are kept. A right checksum only says that nothing changed since
+//! someone wrote it: that the certificate is the one of these rows is checked as well.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::Factorization;
-use super::aof::{Certificate, Options, Progress};
+use super::aof::{Certificate, Options, Progress, relative_gap};
 use crate::banded::BandedLower;
 use crate::error::Result;
 use crate::workload::Workload;
@@ -24,6 +25,9 @@ use crate::workload::Workload;
 const FORMAT: &[u8; 16] = b"bandroot aof 01\n";
 
 const DIGEST_LEN: usize = 32;
+
+/// How far a recorded number may be from its re-derivation, relatively.
+const ROUNDING: f64 = 1e-8;
 
 /// A folder of solved factorizations.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,10 +89,15 @@ impl Cache {
         };
         let path = self.folder.join(key.file_name());
         let mut warning = None;
-        match load(&path, &key) {
-            Ok(Some((rows, certificate))) => {
-                let factorization =
-                    Factorization::from_aof(workload, rows, certificate, options.relative_gap)?;
+        let loaded = load(&path, &key).and_then(|entry| {
+            let (rows, certificate) = match entry {
+                Some(entry) => entry,
+                None => return Ok(None),
+            };
+            believed(workload.clone(), rows, certificate, options.relative_gap).map(Some)
+        });
+        match loaded {
+            Ok(Some(factorization)) => {
                 return Ok(Cached { factorization, found: true, warning: None });
             }
             Ok(None) => {}
@@ -196,4 +205,36 @@ fn load(path: &Path, key: &Key) -> std::result::Result<Option<(BandedLower, Cert
         BandedLower::from_entries(key.steps, key.bands, entries).map_err(|e| e.to_string())?;
     rows.check_invertible().map_err(|error| error.to_string())?;
     Ok(Some((rows, header.certificate)))
+}
+
+/// The factorization of an entry whose certificate is that of its rows: unit columns, and `‖A C⁻¹‖²_F` between
+/// the two bounds whose gap it states. That the lower one holds only the solver can tell. O(n p^2), as the
+/// loss of a plan.
+fn believed(
+    workload: Workload,
+    rows: BandedLower,
+    certificate: Certificate,
+    tolerance: f64,
+) -> std::result::Result<Factorization, String> {
+    // Not a number is not near.
+    let near = |found: f64, expected: f64| (found / expected - 1.0).abs() <= ROUNDING;
+    if !rows.column_norms_squared().into_iter().all(|squared| near(squared, 1.0)) {
+        return Err("its columns are not of unit norm".into());
+    }
+    let Certificate { objective, lower_bound, relative_gap: gap, converged, .. } = certificate;
+    let stated = relative_gap(objective, lower_bound);
+    let possible = lower_bound > 0.0 && lower_bound <= objective * (1.0 + ROUNDING);
+    let same = (gap - stated).abs() <= ROUNDING * tolerance;
+    if !(converged && possible && same && gap <= tolerance) {
+        return Err("its certificate contradicts itself".into());
+    }
+    let text = |error: crate::error::Error| error.to_string();
+    let factorization =
+        Factorization::from_aof(workload, rows, certificate, tolerance).map_err(text)?;
+    let value = factorization.decoder_norms().map_err(text)?.frobenius_squared;
+    let bounds = lower_bound * (1.0 - ROUNDING)..=objective * (1.0 + ROUNDING);
+    if !bounds.contains(&value) {
+        return Err("its certificate is not that of its rows".into());
+    }
+    Ok(factorization)
 }

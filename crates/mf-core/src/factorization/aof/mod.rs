@@ -66,6 +66,7 @@ use crate::banded::BandedLower;
 use crate::error::{Error, Result};
 use objective::Columns;
 pub use single::{DENSE_LIMIT, SingleSolution, solve_single};
+pub(super) use solver::relative_gap;
 use workload::InverseWorkload;
 
 /// When to stop.

@@ -170,7 +170,7 @@ fn minimise(
 }
 
 /// `(E − E_lower)/E` for `E ∝ √f`.
-pub(super) fn relative_gap(value: f64, lower: f64) -> f64 {
+pub(in crate::factorization) fn relative_gap(value: f64, lower: f64) -> f64 {
     (1.0 - (lower / value).max(0.0).sqrt()).max(0.0)
 }
 
