@@ -20,7 +20,10 @@ impl Verdict {
             same,
             match same {
                 true => format!("statement: {statement}"),
-                false => format!("statement: {statement:?} claimed, {derived:?} derived"),
+                false => format!(
+                    "statement: {statement:?} claimed, {derived:?} derived from epsilon, delta, neighbouring, \
+                     noise_key, held_out_examples and trials"
+                ),
             },
         );
         self.find(*trials > 0, format!("trials: {trials}"));
