@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use shell::{bandroot, refused, repository};
+use shell::{assert_no_secret, bandroot, files, noise_key, refused, repository};
 
 /// Arguments of a run of 8 steps on a few drawings, whose noise does not depend on momentum and decay.
 fn tiny(out: &Path, more: &str) -> String {
@@ -28,13 +28,6 @@ fn start(arguments: &str) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .unwrap()
-}
-
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten();
-    let mut found: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
-    found.sort();
-    found
 }
 
 fn with_end(folder: &Path, end: &str) -> Vec<PathBuf> {
@@ -74,27 +67,6 @@ fn edit(run: &Path, key: &str, value: &str) {
     let value = format!("v = {value}").parse::<toml::Table>().unwrap()["v"].clone();
     assert_ne!(inner.insert(last.to_owned(), value.clone()), Some(value), "{key} is no edit");
     fs::write(path, toml::to_string_pretty(&table).unwrap()).unwrap();
-}
-
-/// The noise key in a checkpoint: 32 bytes after a marker of 16.
-fn key(checkpoint: &Path) -> [u8; 32] {
-    let bytes = fs::read(checkpoint).unwrap();
-    let marker = b"bandroot noise ";
-    let at = bytes.windows(marker.len()).position(|window| window == marker).unwrap();
-    bytes[at + 16..][..32].try_into().unwrap()
-}
-
-fn assert_no_secret(run: &Path, key: Option<[u8; 32]>) {
-    assert!(run.join("summary.json").exists());
-    for path in files(run) {
-        let name = path.file_name().unwrap().to_str().unwrap();
-        assert!(!name.starts_with("checkpoint-") && !name.ends_with(".partial"), "{name}");
-        assert!(!name.ends_with(".pending"), "{name}");
-        let bytes = fs::read(&path).unwrap();
-        if let Some(key) = key {
-            assert!(bytes.windows(32).all(|window| window != key), "{name} holds the key");
-        }
-    }
 }
 
 #[test]
@@ -159,7 +131,7 @@ fn what_a_crash_left_of_a_checkpoint_is_gone_when_the_run_is_finished() {
     let run = folder.path().join("run");
     stopped(&tiny(&run, ""), &run);
     let newest = with_end(&run, ".bin").pop().unwrap();
-    let secret = key(&newest);
+    let secret = noise_key(&newest);
     fs::copy(&newest, run.join("checkpoint-00000007.bin.12345.partial")).unwrap();
     let resume = format!("train --resume {}", run.display());
     bandroot(&resume).assert().success();
@@ -200,7 +172,7 @@ fn a_run_that_was_killed_in_the_midst_of_its_checkpoints_ends_without_its_key() 
     let begin = begin.replace("training.epochs=2", "training.epochs=6");
     let resume = format!("train --resume {}", run.display());
     stopped(&begin, &run);
-    let secret = key(&with_end(&run, ".bin").pop().unwrap());
+    let secret = noise_key(&with_end(&run, ".bin").pop().unwrap());
     let (mut torn, mut kills) = (0, 0);
     while torn < 5 && kills < 40 {
         let mut child = start(&resume);
