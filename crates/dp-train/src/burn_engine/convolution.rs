@@ -75,7 +75,11 @@ impl Conv2d {
         let outer = g.dims()[2];
         // <a_p, a_p> and <g_p, g_p> are the diagonals of the matrices below.
         let lengths = |v: Tensor<4>| v.square().sum_dim(2).reshape([n, groups, positions]);
-        let bound = (lengths(a.clone()).add_scalar(1.0) * lengths(g.clone())).sqrt();
+        let window_lengths = lengths(a.clone()).add_scalar(1.0);
+        // Squares of output gradients that vanish in f32 may stand beside huge inputs.
+        let reach = window_lengths.clone().sqrt().sum_dim(2).square().sum_dim(1).reshape([n]);
+        let vanished = reach.mul_scalar(outer as f32 * f32::MIN_POSITIVE);
+        let bound = (window_lengths * lengths(g.clone())).sqrt();
         let bound = bound.sum_dim(2).square().sum_dim(1).reshape([n]);
         let inputs = a.clone().swap_dims(2, 3).matmul(a).add_scalar(1.0);
         let gradients = g.clone().swap_dims(2, 3).matmul(g);
@@ -83,7 +87,8 @@ impl Conv2d {
         // Again as much for the product whose rows are summed in place of these.
         let terms = window + outer + 2 * positions + groups;
         let lost = rounded_up(bound, terms).mul_scalar(2.0 * rounding_error(terms));
-        rounded_up(sum.clamp_min(0.0) + lost, 4)
+        // The sum can be negative by rounding; what is not a number must stay that.
+        rounded_up(sum.abs() + lost + vanished, 4)
     }
 
     /// The gradient with respect to the bias: `[n, out]`.

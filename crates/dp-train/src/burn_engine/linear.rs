@@ -48,7 +48,9 @@ impl TensorLayer for Linear {
             let weight = weight.reshape([n, self.out_features * self.in_features]);
             return ExampleGradients::Held(vec![weight, dy]);
         }
-        let (x, dy) = (sum_of_squares(x), sum_of_squares(dy));
+        // Squares that vanish in f32 may stand beside huge inputs.
+        let vanished = self.out_features as f32 * f32::MIN_POSITIVE;
+        let (x, dy) = (sum_of_squares(x), sum_of_squares(dy).add_scalar(vanished));
         ExampleGradients::Ghost(rounded_up(x.add_scalar(1.0) * dy, 4))
     }
 

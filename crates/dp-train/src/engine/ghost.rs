@@ -73,8 +73,12 @@ impl Grams {
         }
         gram(isa, input, x, &mut self.transposed, &mut self.inputs);
         gram(isa, gradient, dy, &mut self.transposed, &mut self.gradients);
-        let (sum, bound) = overlap(isa, (input.height, input.width), &self.inputs, &self.gradients);
-        sum.max(0.0) + GUARD * bound * bound
+        let (sum, bound, reach) =
+            overlap(isa, (input.height, input.width), &self.inputs, &self.gradients);
+        // Squares of output gradients that vanish in f32 may stand beside huge inputs.
+        let vanished = gradient.pitch as f64 * f64::from(f32::MIN_POSITIVE) * reach * reach;
+        // The sum can be negative by rounding; what is not a number must stay that.
+        sum.abs() + GUARD * bound * bound + vanished
     }
 }
 
@@ -129,12 +133,12 @@ const CHUNK: usize = 12;
 
 kernel! {
     /// `sum_{p,q} (1 + sum_k s[p+k][q+k]) g[p][q]` over the 3 x 3 shifts `k` that stay inside the
-    /// image, and `sum_p |a_p| |g_p|`, which bounds its root. O(9 T^2).
-    fn overlap<V>(size: (usize, usize), s: &[f32], g: &[f32]) -> (f64, f64) {
+    /// image; `sum_p |a_p| |g_p|`, which bounds its root; and `sum_p |a_p|`. O(9 T^2).
+    fn overlap<V>(size: (usize, usize), s: &[f32], g: &[f32]) -> (f64, f64, f64) {
         let (height, width) = size;
         let pixels = height * width;
         let pitch = pixels.next_multiple_of(COLUMNS);
-        let (mut total, mut bound) = (0.0, 0.0);
+        let (mut total, mut bound, mut reach) = (0.0, 0.0, 0.0);
         let mut line = [0.0_f32; MOST_PIXELS];
         for p in 0..pixels {
             let line = &mut line[..pixels];
@@ -161,8 +165,9 @@ kernel! {
             let g = &g[p * pitch..][..pixels];
             total += line.iter().zip(g).map(|(a, g)| f64::from(*a) * f64::from(*g)).sum::<f64>();
             bound += (f64::from(line[p]) * f64::from(g[p])).sqrt();
+            reach += f64::from(line[p]).sqrt();
         }
-        (total, bound)
+        (total, bound, reach)
     }
 }
 

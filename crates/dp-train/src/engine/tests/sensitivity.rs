@@ -26,6 +26,16 @@ fn excess(
     distance(&sum(batch.images), &sum(&spoiled)) / clip - 1.0
 }
 
+/// Whether a convolution has ghost norms, so that its per-example gradients are never held.
+fn has_ghost_convolution(architecture: &Architecture) -> bool {
+    let network = Network::new(architecture, 8, ConvolutionMethod::Winograd).unwrap();
+    let mut convolutions = network.stages.iter().filter_map(|stage| match &stage.op {
+        Op::Convolution(convolution) => Some(convolution),
+        _ => None,
+    });
+    convolutions.any(|convolution| convolution.ghost && convolution.positions() > 1)
+}
+
 /// The largest excess over batches that are alike, so that their gradients add up, and mixed ones.
 fn search(
     architecture: &Architecture,
@@ -62,13 +72,16 @@ fn search(
 fn no_example_moves_a_sum_by_more_than_the_noise_allows_for() {
     let held = || classifier((3, 9, 8), vec![conv(3, 8, 3, 1, 1), Layer::Relu]);
     let ghosts = || {
-        let layers = vec![conv(3, 20, 3, 4, 1), Layer::Relu, conv(20, 40, 3, 1, 1), Layer::Tanh];
-        classifier((3, 9, 8), layers)
+        let layers = vec![conv(3, 16, 3, 1, 1), Layer::Relu, conv(16, 32, 3, 1, 1), Layer::Tanh];
+        classifier((3, 4, 4), layers)
     };
     let wide_ghosts = || {
-        let layers = vec![conv(3, 16, 3, 1, 1), Layer::Relu, conv(16, 64, 3, 1, 1), Layer::Relu];
+        let layers = vec![conv(3, 64, 3, 1, 1), Layer::Relu, conv(64, 128, 3, 1, 1), Layer::Relu];
         classifier((3, 8, 8), layers)
     };
+    for architecture in [ghosts(), wide_ghosts()] {
+        assert!(has_ghost_convolution(&architecture), "{:?}", architecture.shapes());
+    }
     let linear = || classifier((1, 2, 2), vec![]);
     let mut worst = f64::NEG_INFINITY;
     for convolution in METHODS {
@@ -93,4 +106,32 @@ fn the_bound_does_not_grow_with_the_batch() {
     let of = |examples| search(&architecture, examples, 1, ConvolutionMethod::Direct);
     let (small, large) = (of(64), of(50_000));
     assert!(large < 4.0 * small.max(2e-6), "{small:e} with 64 examples, {large:e} with 50,000");
+}
+
+/// An attack on ghost norms in f32: the squares of output gradients vanish, their products with the inputs do not. The
+/// prediction is so sure of the label that it errs by e^-55, and weights undo the size of the activations, so that no
+/// other layer's gradient gives the example away.
+#[test]
+fn tiny_gradients_behind_huge_activations_are_clipped_all_the_same() {
+    const HUGE: f32 = 1e14;
+    let layers = vec![conv(3, 16, 3, 1, 1), Layer::Relu, conv(16, 32, 3, 1, 1), Layer::Relu];
+    let architecture = classifier((3, 4, 4), layers);
+    assert!(has_ghost_convolution(&architecture));
+    let (images, _) = batch(&architecture, 1);
+    let images: Vec<f32> = images.iter().map(|x| x * HUGE).collect();
+    let mut parameters = initial_parameters(&architecture, RunSeed(2));
+    let of = |layer: usize, which: usize| architecture.parameters_of(layer)[which].range.clone();
+    parameters[of(2, 0)].iter_mut().for_each(|w| *w /= HUGE);
+    parameters[of(5, 1)][0] = 55.0;
+    for convolution in METHODS {
+        let options = EngineOptions { convolution, ..EngineOptions::default() };
+        let mut engine = Engine::new(&architecture, options).unwrap();
+        let one = Batch { images: &images, labels: &[0] };
+        let clip = 1e-13;
+        let (sum, _) = engine.clipped_sum(&parameters, one, clip).unwrap();
+        let size = norm(&sum.into_values()) / clip;
+        assert!(size <= 1.0 + SUM_ROUNDING, "{convolution:?}: {size:e} clip norms");
+        let (plain, _) = engine.gradient_sum(&parameters, one).unwrap();
+        assert!(norm(&wide(&plain)) > clip, "the attack has lost its point");
+    }
 }
