@@ -157,3 +157,46 @@ fn a_factorization_that_cannot_be_kept_is_used_all_the_same() {
     assert_eq!(again, output.stdout, "the same plan");
     assert_eq!(fs::read_dir(&cache).unwrap().count(), 1);
 }
+
+/// The real thing where this machine lets us: a file system of 16 MiB in a mount namespace of its own, which holds two
+/// states and no third.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_file_system_stops_a_run_that_goes_on_when_there_is_room() {
+    let allowed = Command::new("unshare").args(["-m", "true"]).output();
+    if !allowed.is_ok_and(|output| output.status.success()) {
+        eprintln!(
+            "SKIPPED: a full file system needs root and unshare(1); the limit on file sizes is tested"
+        );
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, disk) = (folder.path().join("whole"), folder.path().join("disk"));
+    bandroot(&tiny(&whole)).assert().success();
+    fs::create_dir(&disk).unwrap();
+    let script = format!(
+        "set -e; mount -t tmpfs -o size=16m tmpfs {disk}; program=$1; \
+         if $program {train}; then echo 'it had room'; exit 3; fi; \
+         ls {disk}/run | grep -q '^checkpoint-.*bin$'; \
+         if ls {disk}/run | grep -q partial; then echo 'a torn file'; exit 4; fi; \
+         if $program train --resume {disk}/run; then echo 'it had room'; exit 5; fi; \
+         mount -o remount,size=64m {disk}; \
+         $program train --resume {disk}/run; $program verify {disk}/run; \
+         cp {disk}/run/parameters.safetensors {folder}/",
+        disk = disk.display(),
+        train = tiny(&disk.join("run")),
+        folder = folder.path().display(),
+    );
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", &script, "sh"])
+        .arg(assert_cmd::cargo::cargo_bin!("bandroot"))
+        .output()
+        .unwrap();
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}\n{err}");
+    let refusals: Vec<&str> = err.lines().filter(|line| line.contains("could not write")).collect();
+    assert!(refusals.len() == 2 && refusals.iter().all(|line| line.contains("No space")), "{err}");
+    let model = |folder: &Path| fs::read(folder.join("parameters.safetensors")).unwrap();
+    assert!(model(&whole) == model(folder.path()), "not the run that had room");
+}
