@@ -101,8 +101,10 @@ pub(crate) fn run(arguments: &Eval) -> anyhow::Result<()> {
         let report = Report { split, numbers: numbers.into(), examples: examples.len() };
         return output::print(&output::json(&report)?);
     }
+    // Test examples are other data; the others are those that a guarantee is for, or that none is for.
+    let exposure = if split == SplitName::Test { "" } else { " (not private)" };
     output::print(&format!(
-        "accuracy  {:.2} % of {} {name} examples\nloss      {:.4}\n",
+        "accuracy  {:.2} % of {} {name} examples{exposure}\nloss      {:.4}\n",
         100.0 * accuracy,
         examples.len(),
         loss

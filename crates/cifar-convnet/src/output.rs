@@ -112,7 +112,9 @@ fn through(
     temporary_name.push(format!(".{}{PARTIAL}", std::process::id()));
     let temporary = near.with_file_name(temporary_name);
     let mut write = || -> io::Result<()> {
-        let mut file = options.write(true).create(true).truncate(true).open(&temporary)?;
+        // Never into a file that is there: it may be readable by others.
+        drop(fs::remove_file(&temporary));
+        let mut file = options.write(true).create_new(true).open(&temporary)?;
         file.write_all(content)?;
         file.sync_all()?;
         fs::rename(&temporary, path)

@@ -25,7 +25,7 @@ use std::fs;
 use std::io::{BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail, ensure};
 use dp_train::continuations::Continuations;
 use dp_train::ledger::Ledger;
 use dp_train::training::checkpoint::ResumeError;
@@ -59,10 +59,34 @@ pub(crate) fn is_pending(name: &str) -> bool {
     name == PENDING
 }
 
-/// The folder of one run.
-#[derive(Debug, Clone)]
+/// The folder of one run, which one process at a time works on.
+#[derive(Debug)]
 pub(crate) struct RunFolder {
     path: PathBuf,
+    /// Held under a lock as long as this exists; the system drops it with the process, however that ends.
+    _lock: Option<fs::File>,
+}
+
+/// Locks a folder. Two processes on one run would remove each other's states, and one that is late would write states
+/// into a run that the other has finished.
+///
+/// # Errors
+/// If another process has it.
+fn lock(path: &Path) -> anyhow::Result<Option<fs::File>> {
+    // Elsewhere than on Unix a folder cannot be opened.
+    if cfg!(not(unix)) {
+        return Ok(None);
+    }
+    let folder = fs::File::open(path)
+        .with_context(|| format!("could not read the folder {}", path.display()))?;
+    match folder.try_lock() {
+        Ok(()) => Ok(Some(folder)),
+        Err(fs::TryLockError::WouldBlock) => {
+            bail!("another process is at work on {}; wait for it, or end it", path.display())
+        }
+        // A file system that has no locks.
+        Err(fs::TryLockError::Error(_)) => Ok(None),
+    }
 }
 
 impl RunFolder {
@@ -78,12 +102,15 @@ impl RunFolder {
         fs::create_dir(path).with_context(|| {
             format!("could not make the folder {} for a new run", path.display())
         })?;
-        Ok(Self { path: path.to_owned() })
+        Ok(Self { path: path.to_owned(), _lock: lock(path)? })
     }
 
     /// A folder that is there.
-    pub(crate) fn open(path: &Path) -> Self {
-        Self { path: path.to_owned() }
+    ///
+    /// # Errors
+    /// If it is not, or if another process is at work on it.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+        Ok(Self { path: path.to_owned(), _lock: lock(path)? })
     }
 
     /// Where it is.
@@ -103,6 +130,7 @@ impl RunFolder {
 
     /// Saves a state, and removes all but the last two.
     pub(crate) fn save_checkpoint(&self, steps: usize, bytes: &[u8]) -> anyhow::Result<()> {
+        ensure!(!self.is_finished(), "{} was finished by another process", self.path.display());
         output::write_secret(&self.file(&format!("checkpoint-{steps:08}.bin")), bytes)?;
         for old in self.checkpoints()?.into_iter().skip(KEPT) {
             fs::remove_file(&old).with_context(|| format!("could not remove {}", old.display()))?;
@@ -147,7 +175,9 @@ impl RunFolder {
                     .to_owned()
             }
             "engine.arithmetic" => "continue it on a processor with these instructions".to_owned(),
-            "program.version" | "program.commit" => "continue it with that program".to_owned(),
+            "program.version" | "program.commit" | "program.sha256" => {
+                "continue it with that program".to_owned()
+            }
             key => format!("put {key} back in {}", self.file("config.toml").display()),
         };
         format!("{what}, or begin a new run")
@@ -162,8 +192,20 @@ impl RunFolder {
 
     /// Says if a run is about to repeat steps that were released before. With the same data, seed and
     /// rates, which a continuation insists on, it releases the same numbers again and nothing is lost.
-    pub(crate) fn warn_of_repeated_steps(&self, ledger: &Ledger) -> anyhow::Result<()> {
-        if let Some(steps) = self.continuations()?.repeated_steps(ledger) {
+    ///
+    /// # Errors
+    /// If another run was trained in this folder: its steps would be left out of the certificate.
+    pub(crate) fn check_continuation(&self, ledger: &Ledger) -> anyhow::Result<()> {
+        let known = self.continuations()?;
+        ensure!(
+            !known.are_of_others(ledger),
+            BadArgument(format!(
+                "{}: the checkpoint is of run {}, but another run was trained here; continue it in its own folder",
+                self.file(CONTINUATIONS).display(),
+                ledger.run_id()
+            ))
+        );
+        if let Some(steps) = known.repeated_steps(ledger) {
             eprintln!(
                 "bandroot: warning: steps {} to {} of this run were taken before; they are repeated with \
                  the same noise on the same data, which releases nothing new",
@@ -201,7 +243,13 @@ impl RunFolder {
     pub(crate) fn tidy_up(&self) -> anyhow::Result<Option<Vec<u8>>> {
         let (pending, summary) = (self.file(PENDING), self.file(SUMMARY));
         let content = match fs::read(&pending) {
-            Ok(content) => Some(content),
+            Ok(content) if self.is_complete(&content) => Some(content),
+            Ok(_) => {
+                // Not the end of this run: what it would have removed is still needed.
+                fs::remove_file(&pending)
+                    .with_context(|| format!("could not remove {}", pending.display()))?;
+                None
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => {
                 return Err(error).with_context(|| format!("could not read {}", pending.display()));
@@ -221,6 +269,27 @@ impl RunFolder {
             output::sync_folder(&self.path)?;
         }
         Ok(content)
+    }
+
+    /// Whether a summary is that of the model, and of the certificate if it claims anything, in this folder.
+    fn is_complete(&self, summary: &[u8]) -> bool {
+        let read = |name: &str| {
+            let bytes = fs::read(self.file(name)).ok()?;
+            serde_json::from_slice::<serde_json::Value>(&bytes).ok()
+        };
+        let Ok(summary) = serde_json::from_slice::<serde_json::Value>(summary) else {
+            return false;
+        };
+        let certified = || {
+            read("privacy.json").is_some_and(|certificate| {
+                certificate["statement"] == summary["statement"]
+                    && certificate["realised"]["steps"] == summary["steps"]
+            })
+        };
+        let whole = summary["statement"].is_string() && summary["steps"].is_u64();
+        whole
+            && self.file("parameters.safetensors").is_file()
+            && (summary["epsilon"].is_null() || certified())
     }
 
     /// The files whose names are wanted.

@@ -1,30 +1,30 @@
 //! `bandroot verify`: whether a certificate's claim follows from its numbers, and belongs to the files beside it.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use dp_train::certificate::{Certificate, FORMAT_1};
-use dp_train::fingerprint::Fingerprint;
-use dp_train::plan::PlanRecord;
-use dp_train::seeds::KeyOrigin;
-use dp_train::verification::{self, Finding, NOT_PROVEN, Verdict};
+use dp_train::verification::{self, NOT_PROVEN, Verdict};
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::cli::Verify;
+use crate::config;
 use crate::config::privacy::Privacy;
-use crate::config::{self, Config};
 use crate::output;
 use crate::results::ABRIDGED;
-use crate::run_folder;
-use crate::train::metrics;
+
+mod folder;
+
+use folder::Folder;
 
 /// What `verify --json` prints.
 #[derive(Debug, Serialize)]
 struct Report {
     holds: bool,
+    /// Whether all that binds the certificate to this folder was there and holds.
+    bound: bool,
+    /// The numbers hold, the certificate is bound, and the key was secret.
     private: bool,
     sensitivity: Option<f64>,
     noise_multiplier: Option<f64>,
@@ -55,14 +55,17 @@ pub(crate) fn run(arguments: &Verify) -> anyhow::Result<()> {
         verdict: verification::verify(&certificate),
         certificate: &certificate,
         not_checked: Vec::new(),
+        bound: certificate.format != FORMAT_1,
     };
     folder.check(arguments.data)?;
-    let Folder { verdict, not_checked, .. } = folder;
+    let Folder { verdict, not_checked, bound, .. } = folder;
+    let private = verdict.is_private() && bound;
     if arguments.json {
         let findings = verdict.findings.iter().map(|f| (f.holds, f.detail.clone())).collect();
         output::print(&output::json(&Report {
             holds: verdict.holds(),
-            private: verdict.is_private(),
+            bound,
+            private,
             sensitivity: verdict.sensitivity,
             noise_multiplier: verdict.noise_multiplier,
             epsilon: verdict.epsilon,
@@ -71,7 +74,7 @@ pub(crate) fn run(arguments: &Verify) -> anyhow::Result<()> {
             not_proven: NOT_PROVEN,
         })?)?;
     } else {
-        output::print(&text(&verdict, &not_checked))?;
+        output::print(&text(&verdict, &not_checked, bound))?;
     }
     if !verdict.holds() {
         bail!("the claim of {} does not follow from its numbers and files", path.display());
@@ -82,12 +85,19 @@ pub(crate) fn run(arguments: &Verify) -> anyhow::Result<()> {
             path.display()
         );
     }
+    if arguments.require_private && !private {
+        bail!("{}: nothing binds it to a run: see what was not checked", path.display());
+    }
     Ok(())
 }
 
-/// The findings, the verdict in the last line but those that say what it does not cover.
-fn text(verdict: &Verdict, not_checked: &[String]) -> String {
-    let mut text = verdict.to_string() + "\n";
+/// The findings, the verdict, and then what it does not cover.
+fn text(verdict: &Verdict, not_checked: &[String], bound: bool) -> String {
+    let mut text = verdict.to_string();
+    if verdict.holds() && !bound {
+        text += ", for the numbers of the certificate alone: nothing binds it to a run";
+    }
+    text += "\n";
     for what in not_checked {
         text += &format!("not checked: {what}\n");
     }
@@ -108,11 +118,9 @@ fn abridged(run: &Path) -> anyhow::Result<()> {
     let path = run.join(ABRIDGED);
     let certificate = read_certificate(&path)?;
     let hash = certificate.plan.strategy_sha256;
-    let verdict = verification::verify(&certificate);
-    let words = ["strategy", "format", "generator", "limits", "statement", "realised", "request"];
-    for finding in &verdict.findings {
-        let known = words[1..].iter().any(|word| finding.detail.starts_with(word));
-        if known {
+    let words = ["format", "generator", "limits", "statement", "realised", "request"];
+    for finding in &verification::verify(&certificate).findings {
+        if words.iter().any(|word| finding.detail.starts_with(word)) {
             let mark = if finding.holds { "ok" } else { "NO" };
             output::print(&format!("{mark:4} {}", finding.detail))?;
         }
@@ -129,182 +137,4 @@ fn abridged(run: &Path) -> anyhow::Result<()> {
 fn is_open(run: &Path) -> bool {
     let config = config::file::read(&run.join("config.toml"), &[]);
     config.is_ok_and(|config| config.privacy == Privacy::None)
-}
-
-/// The files of a run beside its certificate.
-struct Folder<'a> {
-    run: &'a Path,
-    certificate: &'a Certificate,
-    verdict: Verdict,
-    not_checked: Vec<String>,
-}
-
-impl Folder<'_> {
-    fn find(&mut self, holds: bool, detail: impl Into<String>) {
-        self.verdict.findings.push(Finding { holds, detail: detail.into() });
-    }
-
-    fn skip(&mut self, what: impl Into<String>) {
-        self.not_checked.push(what.into());
-    }
-
-    /// The bytes of a file; a file that does not exist is noted as not checked.
-    fn read(&mut self, name: &str) -> anyhow::Result<Option<Vec<u8>>> {
-        let path = self.run.join(name);
-        match fs::read(&path) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                self.skip(format!("{name} is not in the folder"));
-                Ok(None)
-            }
-            Err(error) => Err(error).with_context(|| format!("could not read {}", path.display())),
-        }
-    }
-
-    fn check(&mut self, data: bool) -> anyhow::Result<()> {
-        if self.certificate.format == FORMAT_1 {
-            self.skip(
-                "a certificate of format 1 names no hashes: nothing binds it to these files but their numbers, and \
-                 the noise of its run was rounded to f32 before it was added",
-            );
-        }
-        let config = match self.read("config.toml")? {
-            None => None,
-            // Read as training reads it; what is wrong with it is its message.
-            Some(_) => Some(config::file::read(&self.run.join("config.toml"), &[])?),
-        };
-        if let Some(config) = &config {
-            self.check_config(config)?;
-        }
-        self.check_plan()?;
-        self.check_summary()?;
-        self.check_parameters()?;
-        self.check_secrets()?;
-        match (config, data) {
-            (Some(config), true) => self.check_data(&config)?,
-            _ => self.skip("the training data; --data reads them and compares their SHA-256"),
-        }
-        Ok(())
-    }
-
-    fn check_config(&mut self, config: &Config) -> anyhow::Result<()> {
-        let Privacy::Guaranteed(guarantee) = &config.privacy else {
-            self.find(false, "config.toml: privacy = \"none\", of which no run has a certificate");
-            return Ok(());
-        };
-        let certificate = self.certificate;
-        let first = certificate.format == FORMAT_1;
-        if let Some(claimed) = certificate.artifacts.config_sha256 {
-            let found = config.sha256()?;
-            self.find(
-                claimed == found,
-                format!("artifacts.config_sha256: config.toml has {found}"),
-            );
-        } else if !first {
-            self.find(
-                false,
-                "artifacts.config_sha256: missing, so the certificate is of no config",
-            );
-        }
-        let request = &certificate.plan.request;
-        let asked = config.plan_request();
-        self.find(
-            asked.as_ref() == Ok(request),
-            match &asked {
-                Ok(_) => "plan.request: what config.toml asks for".to_owned(),
-                Err(error) => format!("plan.request: config.toml has none: {error}"),
-            },
-        );
-        let origin = match guarantee.noise_seed {
-            Some(_) => KeyOrigin::FixedSeed,
-            None => KeyOrigin::OperatingSystem,
-        };
-        self.find(
-            certificate.noise_key == origin,
-            format!("noise_key: config.toml asks for a {origin}"),
-        );
-        let examples = config.data.training_examples();
-        self.find(
-            examples == Ok(certificate.realised.examples),
-            format!("realised.examples: {} in config.toml", examples.unwrap_or(0)),
-        );
-        if !first {
-            let held_out = config.data.held_out_examples();
-            let same = held_out == certificate.held_out_examples;
-            self.find(same, format!("held_out_examples: config.toml holds {held_out} out"));
-            let same = certificate.metrics == metrics::metrics(config);
-            self.find(same, "metrics: what such a run records, and what of it is private");
-        }
-        Ok(())
-    }
-
-    fn check_plan(&mut self) -> anyhow::Result<()> {
-        let Some(bytes) = self.read("plan.json")? else { return Ok(()) };
-        let plan: Result<PlanRecord, _> = serde_json::from_slice(&bytes);
-        let same = plan.is_ok_and(|plan| plan == self.certificate.plan);
-        self.find(same, "plan.json: the plan of the certificate");
-        Ok(())
-    }
-
-    fn check_summary(&mut self) -> anyhow::Result<()> {
-        let Some(bytes) = self.read("summary.json")? else { return Ok(()) };
-        let summary: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-        let Certificate { plan, statement, realised, .. } = self.certificate;
-        let private = self.verdict.secret_key;
-        for (key, same) in [
-            ("epsilon", summary["epsilon"].as_f64() == Some(plan.request.epsilon)),
-            ("delta", summary["delta"].as_f64() == Some(plan.request.delta)),
-            ("private", summary["private"].as_bool() == Some(private)),
-            ("statement", summary["statement"].as_str() == Some(statement)),
-            ("steps", summary["steps"].as_u64() == Some(realised.steps as u64)),
-        ] {
-            self.find(same, format!("summary.json: {key} as in the certificate"));
-        }
-        Ok(())
-    }
-
-    fn check_parameters(&mut self) -> anyhow::Result<()> {
-        let Some(claimed) = self.certificate.artifacts.parameters_sha256 else {
-            if self.certificate.format != FORMAT_1 && self.run.join("summary.json").exists() {
-                self.find(
-                    false,
-                    "artifacts.parameters_sha256: missing, though the run is finished",
-                );
-            }
-            return Ok(());
-        };
-        let Some(bytes) = self.read("parameters.safetensors")? else { return Ok(()) };
-        let found = Fingerprint::of_bytes(&bytes);
-        self.find(
-            claimed == found,
-            format!("artifacts.parameters_sha256: parameters.safetensors has {found}"),
-        );
-        Ok(())
-    }
-
-    /// A key that lies beside the model is no secret: a finished run has none.
-    fn check_secrets(&mut self) -> anyhow::Result<()> {
-        let entries = fs::read_dir(self.run)
-            .with_context(|| format!("could not read the folder {}", self.run.display()))?;
-        for entry in entries {
-            let name = entry?.file_name().to_string_lossy().into_owned();
-            if run_folder::is_secret(&name) {
-                self.find(
-                    false,
-                    format!("{name}: it can hold the noise key, which undoes the noise"),
-                );
-            }
-        }
-        Ok(())
-    }
-
-    fn check_data(&mut self, config: &Config) -> anyhow::Result<()> {
-        let found = config.load_data()?.train.sha256();
-        let claimed = self.certificate.artifacts.training_data_sha256;
-        self.find(
-            claimed == Some(found),
-            format!("artifacts.training_data_sha256: the training examples have {found}"),
-        );
-        Ok(())
-    }
 }

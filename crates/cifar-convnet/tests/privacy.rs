@@ -215,8 +215,10 @@ fn verification_says_yes_to_honest_runs_and_no_to_altered_ones() {
     ] {
         let honest = certificate(method, KeyOrigin::OperatingSystem);
         let run = written(folder.path(), &honest, |text| text);
-        let report = json(&format!("verify {run} --require-private --json"));
-        assert_eq!((&report["holds"], &report["private"]), (&true.into(), &true.into()));
+        let report = json(&format!("verify {run} --json"));
+        assert_eq!((&report["holds"], &report["bound"]), (&true.into(), &false.into()));
+        // A certificate alone is of no run.
+        bandroot(&format!("verify {run} --require-private")).assert().code(1);
         assert!((report["epsilon"].as_f64().unwrap() / 4.0 - 1.0).abs() < 1e-6);
         for (from, to) in [
             ("\"epsilon\": 4.0", "\"epsilon\": 3.0"),

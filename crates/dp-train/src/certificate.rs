@@ -17,16 +17,18 @@ pub const FORMAT_1: &str = "bandroot privacy 1";
 
 /// The class of the noise generator.
 pub const GENERATOR: &str = "ChaCha20 with a 256-bit key, addressed by (step, coordinate); ziggurat normals in \
-                             f64; rows dithered below the last place of f32, added in f64, rounded once";
+                             f64; rows dithered below the last place of f32, added in f64, rounded to 2^-30 of the \
+                             noise";
 
 /// The generator of [`FORMAT_1`].
 pub(crate) const GENERATOR_1: &str =
     "ChaCha20 with a 256-bit key, addressed by (step, coordinate); ziggurat normals in f64";
 
 /// What is not claimed.
-pub const LIMITS: &str = "the Gaussian is sampled in floating point: every f32 that neighbouring data can give is \
-                          possible, with a probability that is right to about 1 part in 10^8 per coordinate, not \
-                          exactly; timing and memory access are not covered";
+pub const LIMITS: &str = "the Gaussian is sampled in floating point, on a grid of 2^-30 of its deviation: in every \
+                          coordinate and step probabilities are right to about 1 part in 10^6, not exactly; one \
+                          example moves a sum by at most 1 + sum_rounding clip norms, which is proven but for \
+                          convolutions with ghost norms, where it is searched for; timing is not covered";
 
 /// The limits of [`FORMAT_1`].
 pub(crate) const LIMITS_1: &str =

@@ -24,6 +24,11 @@ impl Continuations {
         }
     }
 
+    /// Whether runs are noted here, and this is none of them: a checkpoint that was brought from elsewhere.
+    pub fn are_of_others(&self, ledger: &Ledger) -> bool {
+        !self.released.is_empty() && self.released.iter().all(|(run, _)| run != ledger.run_id())
+    }
+
     /// The steps that were released already beyond the point where a run is about to continue; a
     /// warning is due if there are any.
     pub fn repeated_steps(&self, ledger: &Ledger) -> Option<std::ops::Range<usize>> {
@@ -51,6 +56,9 @@ mod tests {
         (4..7).for_each(|step| ledger.record(step, &[]).unwrap());
         known.released(&ledger);
         assert_eq!(known.repeated_steps(&checkpoint), Some(4..7));
+        let other = Ledger::new(pattern, 5).unwrap();
+        assert!(known.are_of_others(&other) && !known.are_of_others(&ledger));
+        assert!(!Continuations::default().are_of_others(&other));
         assert_eq!(ledger.realised().continued_at, [4]);
     }
 }

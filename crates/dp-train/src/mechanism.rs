@@ -15,12 +15,15 @@ use crate::seeds::{KeyOrigin, NoiseKey};
 /// gradient_i = (sum_i + noise_std [C^-1 Z]_i) / batch_size
 /// ```
 ///
-/// with the standard normal `Z` of [`noise`](crate::noise). The divisor is the public batch size of
+/// with the standard normal `Z` of [`noise`](crate::noise), sum and noise rounded to a multiple of about `2^-30
+/// noise_std`. The divisor is the public batch size of
 /// the plan, however many examples were in the batch.
 #[derive(Debug, PartialEq)]
 pub struct Mechanism {
     stream: NoiseStream,
     noise_std: f64,
+    /// Sums with their noise are rounded to multiples of this power of two, about 2^-30 of the noise.
+    grid: f64,
     clip_norm: f64,
     batch_size: usize,
     plan: PlanMark,
@@ -100,6 +103,7 @@ impl Mechanism {
         Self {
             stream,
             noise_std: plan.noise_std(),
+            grid: plan.noise_std().log2().floor().exp2() / f64::from(1 << 30),
             clip_norm: plan.request().clip_norm,
             batch_size: plan.request().batch_size,
             plan: mark(plan),
@@ -131,9 +135,12 @@ impl Mechanism {
         let step = self.stream.next_step();
         let mut values = sum.into_values();
         self.stream.add_next(self.noise_std, &mut values)?;
-        let batch_size = self.batch_size as f64;
-        // The only rounding to f32: what comes out must not show a grid that the sum has shifted.
-        let values = values.into_iter().map(|value| (value / batch_size) as f32).collect();
+        let (batch_size, grid) = (self.batch_size as f64, self.grid);
+        // Sums in f64 lie on grids of 2^-53 of their terms, which shift with the sum and would show in numbers near
+        // zero, where f32 is finer. A grid of the plan's own is coarser than those and the same for every sum; what
+        // is done to its multiples, the rounding to f32 included, shows nothing more.
+        let released = |value: f64| ((value / grid).round() * grid / batch_size) as f32;
+        let values = values.into_iter().map(released).collect();
         Ok(PrivateGradient::released(values, step))
     }
 }

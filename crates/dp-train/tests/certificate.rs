@@ -3,10 +3,10 @@
 use dp_train::batches::Batches;
 use dp_train::certificate::{Certificate, Disclosure, Exposure, Metric};
 use dp_train::ledger::Ledger;
-use dp_train::plan::{DpPlan, PlanRequest, StrategyFor};
+use dp_train::plan::{DpPlan, PlanError, PlanRequest, StrategyFor};
 use dp_train::seeds::{KeyOrigin, RunSeed};
 use dp_train::verification::verify;
-use mf_core::{Method, Sgd};
+use mf_core::{Method, Participation, Sgd};
 use serde_json::{Value, json};
 
 fn plan(method: Method) -> DpPlan {
@@ -178,5 +178,40 @@ fn a_request_that_cannot_be_is_refused_for_recorded_strategies_too() {
             let request = verdict.findings.iter().find(|f| f.detail.starts_with("request"));
             assert!(!request.unwrap().holds, "{verdict}");
         }
+    }
+}
+
+/// Entries whose squares vanish in f64 made a sensitivity of 0.82 of the true one, in every derivation alike.
+#[test]
+fn a_strategy_too_small_for_doubles_has_no_plan() {
+    let tiny = |rate: f64| {
+        let mut request = plan(Method::Identity).request().clone();
+        request.method = Method::Input;
+        request.strategy_for = StrategyFor::Schedule;
+        request.learning_rates = Some(vec![rate; 30]);
+        DpPlan::new(request)
+    };
+    assert!(tiny(1e-90).is_ok());
+    for rate in [2.7e-162, 1e-120, 1e120] {
+        assert!(matches!(tiny(rate), Err(PlanError::Sensitivity { .. })), "{rate:e}");
+    }
+}
+
+/// A certificate of 2 KB must not keep the verifier busy for a year, nor take its memory.
+#[test]
+fn sizes_that_would_take_for_ever_are_refused_at_sight() {
+    for (steps, separation, bands) in
+        [(1 << 26, 1 << 26, 1), (11_000, 1, 2), (1 << 13, 1, 1 << 13), (usize::MAX / 2, 1, 1)]
+    {
+        let mut large = certificate(Method::Blt { buffers: 2 });
+        let participations = (steps / separation).min(1 << 20);
+        large.plan.request.steps = steps;
+        large.plan.request.min_separation = separation;
+        large.plan.request.max_participations = Some(participations);
+        large.plan.participation = Participation::new(steps, separation, participations).unwrap();
+        large.plan.bands = bands;
+        let verdict = verify(&large);
+        let refused = verdict.findings.iter().find(|f| f.detail.contains("too many to check"));
+        assert!(refused.is_some(), "{steps} {separation} {bands}\n{verdict}");
     }
 }

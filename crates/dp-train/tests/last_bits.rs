@@ -135,3 +135,29 @@ fn the_model_after_one_step_does_not_show_it_either() {
         check(counts, &format!("the model after one step of {method}"));
     }
 }
+
+/// Near zero f32 is finer than the f64 that sums lie on, so a small released number could only come from sums whose
+/// grid it is on. What is released is on one grid for all sums.
+#[test]
+fn small_released_numbers_are_on_the_grid_of_the_plan() {
+    for method in [Method::Identity, Method::Bsr { bands: 2 }, Method::Bisr { bands: 2 }] {
+        let plan = plan(method, 256);
+        let grid = plan.noise_std().log2().floor().exp2() / f64::from(1 << 30);
+        let mut mechanism = Mechanism::new(&plan, NoiseKey::fixed(RunSeed(3))).unwrap();
+        let mut small = 0;
+        for _ in 0..STEPS {
+            let mut gradients = PerSampleGradients::new(DIM);
+            gradients.push(&vec![1.0; DIM]).unwrap();
+            let gradient = mechanism.privatize(gradients.clip(1.0).unwrap()).unwrap();
+            for value in gradient.values() {
+                let multiple = 256.0 * f64::from(*value) / grid;
+                // Below 2^24 multiples f32 holds each of them.
+                if multiple.abs() < f64::from(1 << 24) {
+                    assert_eq!(multiple, multiple.round(), "{method}: {value:e}");
+                    small += 1;
+                }
+            }
+        }
+        assert!(small > 100, "{small}");
+    }
+}

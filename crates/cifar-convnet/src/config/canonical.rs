@@ -50,6 +50,13 @@ impl Config {
         seal.bind("engine.arithmetic", arithmetic);
         seal.bind("program.version", VERSION);
         seal.bind("program.commit", COMMIT);
+        if COMMIT.ends_with("-dirty") || COMMIT == "unknown" {
+            // The commit does not say what was built; the program itself does.
+            let program = std::env::current_exe().and_then(std::fs::read);
+            let program =
+                program.context("the program could not be read to name it in the seal")?;
+            seal.bind("program.sha256", Fingerprint::of_bytes(&program).to_string());
+        }
         Ok(seal)
     }
 

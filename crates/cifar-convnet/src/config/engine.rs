@@ -59,6 +59,9 @@ pub(crate) enum Convolution {
     Direct,
 }
 
+/// Most threads or examples at a time; what an engine cannot do of it, it refuses itself.
+const MOST: usize = 1024;
+
 impl Engine {
     /// The engine for an architecture.
     ///
@@ -76,7 +79,9 @@ impl Engine {
             Device::GpuSoftware => engine::Device::GpuSoftware,
         };
         let positive = |key: &str, number: Option<usize>| match number {
-            Some(0) => Err(BadArgument(format!("engine.{key} must be at least 1, but it is 0"))),
+            Some(number) if !(1..=MOST).contains(&number) => Err(BadArgument(format!(
+                "engine.{key} must be between 1 and {MOST}, but it is {number}"
+            ))),
             number => Ok(number.unwrap_or(0)),
         };
         let options = EngineOptions {
@@ -91,6 +96,9 @@ impl Engine {
         device.engine(architecture, options).map_err(|error| match error {
             EngineError::NotBuilt { .. } | EngineError::Unavailable { .. } => {
                 BadArgument(format!("engine.device: {error}")).into()
+            }
+            EngineError::Microbatch { .. } => {
+                BadArgument(format!("engine.microbatch: {error}")).into()
             }
             error => error.into(),
         })
@@ -111,7 +119,7 @@ mod tests {
             Engine { microbatch: Some(0), ..Engine::default() },
         ] {
             let error = zero.build(&convnet).unwrap_err().to_string();
-            assert!(error.contains("engine.") && error.contains("at least 1"), "{error}");
+            assert!(error.contains("engine.") && error.contains("between 1 and"), "{error}");
         }
     }
 }

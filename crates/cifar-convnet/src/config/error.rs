@@ -56,8 +56,10 @@ pub(crate) enum RequestError {
     Layers(ArchitectureError),
     /// The last layer does not give one number per class.
     Logits { classes: usize },
-    /// No view of an example.
-    NoViews,
+    /// No view of an example, or more than memory holds.
+    Views { multiplicity: usize, most: usize },
+    /// No test example, or more examples than memory holds.
+    Drawn { key: &'static str, examples: usize, most: usize },
     /// More padding than a picture has pixels.
     CropPadding { padding: usize, side: usize },
 }
@@ -139,8 +141,12 @@ impl fmt::Display for RequestError {
                 f,
                 "model must end with a vector of {classes} numbers, one per class of the data"
             ),
-            RequestError::NoViews => {
-                write!(f, "data.augmentation.multiplicity must be at least 1")
+            RequestError::Views { multiplicity, most } => write!(
+                f,
+                "data.augmentation.multiplicity must be between 1 and {most}, but it is {multiplicity}"
+            ),
+            RequestError::Drawn { key, examples, most } => {
+                write!(f, "data.{key} must be between 1 and {most}, but it is {examples}")
             }
             RequestError::CropPadding { padding, side } => write!(
                 f,

@@ -107,6 +107,9 @@ fn merge(base: &mut Table, over: Table) {
 pub(super) fn apply(table: &mut Table, text: &str) -> anyhow::Result<()> {
     let usage = || BadArgument(format!("--set takes section.key=value, not {text:?}"));
     let (path, value) = text.split_once('=').ok_or_else(usage)?;
+    if path.trim().is_empty() {
+        return Err(usage().into());
+    }
     let value = value.trim();
     // One value: what follows it on another line would be left out without a word.
     let parsed = format!("v = {value}").parse::<Table>().ok().filter(|table| table.len() == 1);

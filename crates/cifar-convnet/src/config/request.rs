@@ -13,10 +13,21 @@ use crate::dataset::textures::Textures;
 use crate::dataset::{Dataset, Name};
 use crate::method::Choice;
 
+/// Most views of an example in a step; more do not fit beside a batch.
+const MOST_VIEWS: usize = 1024;
+
+/// Most textures to draw: 3 GB of them.
+const MOST_DRAWN: usize = 1_000_000;
+
 impl Data {
     /// How many examples there will be to train on, without reading them.
     pub(crate) fn training_examples(&self) -> Result<usize, RequestError> {
         let drawn = self.examples.is_some() || self.test_examples.is_some();
+        for (key, number) in [("examples", self.examples), ("test_examples", self.test_examples)] {
+            if let Some(examples) = number.filter(|number| !(1..=MOST_DRAWN).contains(number)) {
+                return Err(RequestError::Drawn { key, examples, most: MOST_DRAWN });
+            }
+        }
         let all = match self.name {
             Name::Textures => self.textures().train,
             name if drawn => return Err(RequestError::Examples { name: name.as_str() }),
@@ -112,13 +123,15 @@ impl Config {
             return Err(RequestError::NothingToShow);
         }
         let learning_rate = self.optimizer.learning_rate;
-        if !(learning_rate > 0.0 && learning_rate.is_finite()) {
+        // As it is used, in f32.
+        if !(learning_rate as f32 > 0.0 && (learning_rate as f32).is_finite()) {
             return Err(RequestError::LearningRate { learning_rate });
         }
         let (views, shape) = (&self.data.augmentation, self.data.name.shape());
         let (padding, side) = (views.crop_padding, shape.height.min(shape.width));
-        if views.multiplicity == 0 {
-            return Err(RequestError::NoViews);
+        let multiplicity = views.multiplicity;
+        if !(1..=MOST_VIEWS).contains(&multiplicity) {
+            return Err(RequestError::Views { multiplicity, most: MOST_VIEWS });
         }
         if padding >= side {
             return Err(RequestError::CropPadding { padding, side });

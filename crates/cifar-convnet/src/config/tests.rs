@@ -168,7 +168,7 @@ fn what_cannot_be_run_is_refused_by_its_key() {
         (&["privacy.clip_norm=inf"], "privacy.clip_norm"),
         (&["training.epochs=9223372036854775807"], "training.epochs"),
         (&["training.epochs=1000000", "optimizer.schedule=cosine"], "training.batch_size"),
-        (&["data.examples=9223372036854775807"], "training.batch_size"),
+        (&["data.examples=9223372036854775807"], "data.examples"),
         (
             &[
                 "model.name=own",

@@ -76,9 +76,11 @@ pub(crate) fn run(arguments: &Accuracy) -> anyhow::Result<()> {
     if let Some(budget) = arguments.budget {
         runner = runner.within(budget);
     }
-    let outcome = runner.run("accuracy", &cells, Some(&costs));
     let planned: Vec<(String, AccuracyRow)> =
         missing.into_iter().map(|missing| (missing.cell.name, missing.row)).collect();
+    // Also before anything runs: if this is killed, what is recorded has been told what was about to begin.
+    settle(&all, &tuned, &planned, arguments)?;
+    let outcome = runner.run("accuracy", &cells, Some(&costs));
     let settled = settle(&all, &tuned, &planned, arguments);
     let tally = outcome?;
     settled?;

@@ -51,12 +51,16 @@ pub(crate) fn run(arguments: &Sweep) -> anyhow::Result<()> {
     let cells = if search.is_none() { spec.cells()? } else { Vec::new() };
     let runner = Runner::new(&folder, arguments.jobs, arguments.retry_failed)?;
     let planned = search.as_ref().map_or(cells.len() as u64, Search::trials);
+    let settle =
+        || attempts::settle(&folder, |_, counts| counts.values().sum::<u64>().max(planned));
+    // Also before anything runs: a sweep that is killed has told its finished runs what it was about to begin.
+    settle()?;
     let outcome = match search {
         Some(search) => search.run(&runner, &folder),
         None => runner.run("sweep", &cells, None).map(|tally| (cells, tally)),
     };
     // However it went: what was begun counts in the certificates of all runs in the folder.
-    let settled = attempts::settle(&folder, |_, counts| counts.values().sum::<u64>().max(planned));
+    let settled = settle();
     let (cells, tally) = outcome?;
     settled?;
     let table = table(&cells, &folder)?;
@@ -109,7 +113,8 @@ fn table(cells: &[Cell], folder: &Path) -> anyhow::Result<Table> {
             let found = cell.setting.iter().find(|(found, _)| found == key);
             found.map_or(String::new(), |(_, value)| spec::plain(value))
         }));
-        let judged_by = if cell.config.data.holds_out() { "validation" } else { "test" };
+        let judged_by =
+            if cell.config.data.holds_out() { "validation (not private)" } else { "test" };
         line.extend([cell.seed.to_string(), judged_by.to_owned()]);
         match cell.state(folder)? {
             State::Done { .. } => {

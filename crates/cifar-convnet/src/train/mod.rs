@@ -21,7 +21,7 @@ use crate::config::privacy::Privacy;
 use crate::output::{self, BadArgument};
 use crate::plan;
 use crate::run_folder::RunFolder;
-use session::Session;
+use session::{Place, Session};
 use state::Request;
 use summary::Summary;
 
@@ -37,13 +37,14 @@ pub(crate) fn run(arguments: &Train) -> anyhow::Result<()> {
         _ => bail!(BadArgument("give a config, or --resume with the folder of a run".into())),
     };
     let config = config::file::read(&file.config, &file.set)?;
-    if let Some(run) = &arguments.resume
-        && let Some(summary) = RunFolder::open(run).tidy_up()?
+    let resumed = arguments.resume.as_deref().map(RunFolder::open).transpose()?;
+    if let Some(run) = &resumed
+        && let Some(summary) = run.tidy_up()?
     {
         // It had ended; only its secrets were still there, or may have been.
         let summary = String::from_utf8(summary)?;
         let parsed: Summary = serde_json::from_str(&summary)
-            .with_context(|| format!("{} is damaged", run.join("summary.json").display()))?;
+            .with_context(|| format!("{} is damaged", run.file("summary.json").display()))?;
         return output::print(&if arguments.json { summary } else { parsed.text() });
     }
     // The plan stands before any data is read.
@@ -60,9 +61,11 @@ pub(crate) fn run(arguments: &Train) -> anyhow::Result<()> {
     };
     let architecture = config.model.architecture(config.data.name);
     let architecture = architecture.map_err(|error| plan::bad_config(&file, &error))?;
+    let engine = config.engine.build(&architecture);
+    let engine = engine.map_err(|error| plan::bad_config(&file, &error))?;
     let data = config.load_data()?;
-    let resume = arguments.resume.is_some();
-    let session = Session::start(&config, request, &data, &architecture, &folder, resume)?;
+    let place = resumed.map_or_else(|| Place::New(folder), Place::Resumed);
+    let session = Session::start(&config, request, &data, (&architecture, engine), place)?;
     session.train(arguments.json)
 }
 

@@ -1,6 +1,6 @@
 //! A session: one process at work on a run, from its start or from a checkpoint.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -34,6 +34,16 @@ use crate::run_folder::RunFolder;
 struct Note {
     /// A table with all columns, because it has a word for what is not a number.
     epochs: String,
+    /// Among how many runs this one is chosen, as far as was known; it may rise, not fall.
+    trials: u64,
+}
+
+/// Where a run is kept.
+pub(super) enum Place {
+    /// In a folder that is still to be made.
+    New(PathBuf),
+    /// In the folder that it was left in.
+    Resumed(RunFolder),
 }
 
 /// A run with all that it works on.
@@ -54,6 +64,8 @@ pub(super) struct Session<'a> {
     /// What every checkpoint is bound to.
     seal: Seal,
     epochs: Vec<Epoch>,
+    /// Among how many runs this one is chosen.
+    trials: u64,
 }
 
 impl<'a> Session<'a> {
@@ -62,27 +74,30 @@ impl<'a> Session<'a> {
         config: &'a Config,
         request: Request,
         data: &'a Dataset,
-        architecture: &'a Architecture,
-        folder: &Path,
-        resume: bool,
+        (architecture, engine): (&'a Architecture, Box<dyn GradientEngine>),
+        place: Place,
     ) -> anyhow::Result<Self> {
-        let engine = config.engine.build(architecture)?;
         let data_sha256 = data.train.sha256();
         let seal = config.seal(&data_sha256, engine.arithmetic())?;
-        let (folder, state, epochs) = if resume {
-            let folder = RunFolder::open(folder);
-            let (state, note) = State::load(config, request, data, &folder, &seal)?;
-            let note: Note = serde_json::from_slice(&note).context("the checkpoint's note")?;
-            (folder, state, metrics::read_table(&note.epochs)?)
-        } else {
-            let folder = RunFolder::create(folder)?;
-            folder.write("config.toml", toml::to_string_pretty(config)?.as_bytes())?;
-            if let Request::Private(plan, _) = &request {
-                folder.write("plan.json", output::json(plan.record())?.as_bytes())?;
+        let mut trials = config.privacy.trials();
+        let (folder, state, epochs) = match place {
+            Place::Resumed(folder) => {
+                let (state, note) = State::load(config, request, data, &folder, &seal)?;
+                let note: Note = serde_json::from_slice(&note).context("the checkpoint's note")?;
+                trials = trials.max(note.trials);
+                (folder, state, metrics::read_table(&note.epochs)?)
             }
-            folder.write("environment.json", output::json(&Environment::current())?.as_bytes())?;
-            let state = State::begin(config, request, data, architecture)?;
-            (folder, state, Vec::new())
+            Place::New(path) => {
+                let folder = RunFolder::create(&path)?;
+                folder.write("config.toml", toml::to_string_pretty(config)?.as_bytes())?;
+                if let Request::Private(plan, _) = &request {
+                    folder.write("plan.json", output::json(plan.record())?.as_bytes())?;
+                }
+                let environment = output::json(&Environment::current())?;
+                folder.write("environment.json", environment.as_bytes())?;
+                let state = State::begin(config, request, data, architecture)?;
+                (folder, state, Vec::new())
+            }
         };
         let (record, private) = (config.training.record, matches!(state, State::Private(_)));
         let events = Events::open(folder.path(), state.steps_taken(), record, private)?;
@@ -104,6 +119,7 @@ impl<'a> Session<'a> {
             data_sha256,
             seal,
             epochs,
+            trials,
         })
     }
 
@@ -211,7 +227,7 @@ impl<'a> Session<'a> {
     }
 
     fn checkpoint(&self) -> anyhow::Result<()> {
-        let note = Note { epochs: metrics::whole_table(&self.epochs)? };
+        let note = Note { epochs: metrics::whole_table(&self.epochs)?, trials: self.trials };
         let bytes = self.state.bytes(&self.seal, &serde_json::to_vec(&note)?)?;
         // Noted first: a crash in between must not hide that these steps were taken.
         if let State::Private(training) = &self.state {
@@ -235,7 +251,7 @@ impl<'a> Session<'a> {
                 let (plan, origin) = (training.plan(), training.key_origin());
                 let disclosure = Disclosure {
                     metrics: metrics::metrics(self.config),
-                    trials: self.config.privacy.trials(),
+                    trials: self.trials,
                     held_out_examples: self.config.data.held_out_examples(),
                     artifacts: Artifacts {
                         config_sha256: Some(self.config.sha256()?),

@@ -125,7 +125,7 @@ impl State {
         };
         // The seal agreed: what is repeated gives the same numbers.
         if let State::Private(training) = &state {
-            folder.warn_of_repeated_steps(training.ledger())?;
+            folder.check_continuation(training.ledger())?;
         }
         Ok((state, note))
     }

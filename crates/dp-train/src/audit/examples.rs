@@ -223,12 +223,12 @@ mod tests {
                 let (with, without) = (clipped(World::With), clipped(World::Without));
                 let squares = |f: &dyn Fn(f64, f64) -> f64| {
                     let pairs = with.iter().zip(&without);
-                    pairs.map(|(a, b)| f(f64::from(*a), f64::from(*b)).powi(2)).sum::<f64>().sqrt()
+                    pairs.map(|(a, b)| f(*a, *b).powi(2)).sum::<f64>().sqrt()
                 };
                 let length = squares(&|with, _| with) / clip_norm;
                 assert!((0.999..=1.0 + 1e-6).contains(&length), "{clip_norm}: {length}");
                 for range in &ranges {
-                    let part: f64 = with[range.clone()].iter().map(|v| f64::from(*v).powi(2)).sum();
+                    let part: f64 = with[range.clone()].iter().map(|v| v.powi(2)).sum();
                     assert!(part.sqrt() > 0.2 * clip_norm, "canary {j}, {range:?}: {part}");
                 }
                 let left = squares(&|with, without| with + without) / clip_norm;

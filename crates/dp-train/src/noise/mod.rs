@@ -25,7 +25,7 @@
 //!   dense f64 product is below 1e-7 (tests/noise.rs).
 //! * What is added to a target has no trace of that rounding: a row that was rounded is dithered below its last
 //!   place ([`normal`]), scaled and added in f64. Otherwise 10 to 15 % of all f32 could not come out for a given
-//!   sum, and a single step would tell neighbours apart (tests/last_bits.rs).
+//!   sum, and a single step would tell neighbours apart (`tests/last_bits.rs`).
 //!
 //! `E` and the dither depend on key and step alone, not on the data.
 

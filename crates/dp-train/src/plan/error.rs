@@ -31,6 +31,11 @@ pub enum PlanError {
         /// The value given.
         clip_norm: f64,
     },
+    /// The entries of the strategy are too small or too large for f64: rates or factors of the optimizer are.
+    Sensitivity {
+        /// The sensitivity that came out.
+        sensitivity: f64,
+    },
     /// The batch size or the number of parameters is 0.
     Empty,
     /// The noise cannot keep this many rows.
@@ -72,6 +77,11 @@ impl fmt::Display for PlanError {
             PlanError::ClipNorm { clip_norm } => {
                 write!(f, "the clip norm must be between 1e-30 and 1e30, but it is {clip_norm}")
             }
+            PlanError::Sensitivity { sensitivity } => write!(
+                f,
+                "the sensitivity must be between 1e-100 and 1e100, but it is {sensitivity:e}: the learning rates of the \
+                 schedule are too small or too large"
+            ),
             PlanError::Empty => {
                 write!(f, "the batch size and the number of parameters must be at least 1")
             }

@@ -1,6 +1,7 @@
 //! The plan: everything that privacy depends on, settled before any data is read.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use mf_core::loss::{self, Loss};
 use mf_core::sensitivity::{self, Sensitivity};
@@ -120,6 +121,9 @@ impl DpPlan {
         }
         let noise_multiplier = calibration::multiplier(request.epsilon, request.delta)?;
         let sensitivity = sensitivity::of(&strategy, &participation)?;
+        if !SENSITIVITIES.contains(&sensitivity.value) {
+            return Err(PlanError::Sensitivity { sensitivity: sensitivity.value });
+        }
         let decoder = loss::decoder_norms(&request.workload()?, &strategy)?;
         let noise_std = noise_std(&request, noise_multiplier, &sensitivity);
         let per_example = noise_std / request.batch_size as f64;
@@ -175,6 +179,9 @@ impl DpPlan {
         self.record.noise_std
     }
 }
+
+/// Sensitivities that can be trusted: beyond them the squares of a strategy's entries lose digits or vanish in f64.
+const SENSITIVITIES: RangeInclusive<f64> = 1e-100..=1e100;
 
 /// The one place where the noise gets its size.
 fn noise_std(request: &PlanRequest, multiplier: f64, sensitivity: &Sensitivity) -> f64 {

@@ -98,14 +98,14 @@ impl SlowStrategy {
         Self { rows, toeplitz: None }
     }
 
-    /// `sens_{k,b}(C)`, or an upper bound where the worst pattern is not known. O(n^2 p) at worst.
+    /// `sens_{k,b}(C)`, or an upper bound where the worst pattern is not known. O(n^2 (p + k)) at worst.
     pub(super) fn sensitivity(&self, participation: &Participation) -> SlowSensitivity {
         let (n, b) = (self.rows.len(), participation.min_separation());
         let k = participation.max_participations();
         let bands = self.rows.iter().map(Vec::len).max().unwrap_or(1);
         if bands <= b || k == 1 {
-            let weights: Vec<f64> = (0..n).map(|j| self.inner(j, j)).collect();
-            return SlowSensitivity { value: heaviest(&weights, b, k).sqrt(), exact: true };
+            let weights: Vec<f64> = (0..n).map(|j| self.inner(j, j, bands)).collect();
+            return SlowSensitivity { value: heaviest(&weights, b, k)[k].sqrt(), exact: true };
         }
         if let Some(c) = &self.toeplitz {
             let peak =
@@ -119,25 +119,27 @@ impl SlowStrategy {
             let close = |(m, c): (&f64, &f64)| m - c <= 1e-12 * m;
             return SlowSensitivity { value, exact: majorant.iter().zip(c).all(close) };
         }
-        let charges: Vec<f64> = (0..n).map(|i| self.charge(i, b, k)).collect();
-        SlowSensitivity { value: heaviest(&charges, b, k).sqrt(), exact: false }
+        let charges: Vec<f64> = (0..n).map(|i| self.charge(i, b, k, bands)).collect();
+        SlowSensitivity { value: heaviest(&charges, b, k)[k].sqrt(), exact: false }
     }
 
-    /// The inner product of columns `i` and `j`.
-    fn inner(&self, i: usize, j: usize) -> f64 {
-        let last = i.max(j);
+    /// The inner product of columns `i` and `j`: rows from the later one on, as far as the earlier one reaches. O(p).
+    fn inner(&self, i: usize, j: usize, bands: usize) -> f64 {
+        let (first, last) = (i.min(j), i.max(j));
         let entry =
             |row: usize, column: usize| self.rows[row].get(row - column).copied().unwrap_or(0.0);
-        (last..self.rows.len()).map(|row| entry(row, i) * entry(row, j)).sum()
+        let end = self.rows.len().min(first + bands);
+        (last..end).map(|row| entry(row, i) * entry(row, j)).sum()
     }
 
     /// The most that `sum_{j in pi} |(C^T C)_ij|` can be over patterns that contain `i`.
-    fn charge(&self, i: usize, b: usize, k: usize) -> f64 {
-        let left: Vec<f64> =
-            (0..(i + 1).saturating_sub(b)).map(|j| self.inner(i, j).abs()).collect();
-        let right: Vec<f64> = (i + b..self.rows.len()).map(|j| self.inner(i, j).abs()).collect();
-        let others = (0..k).map(|m| heaviest(&left, b, m) + heaviest(&right, b, k - 1 - m));
-        self.inner(i, i) + others.fold(0.0, f64::max)
+    fn charge(&self, i: usize, b: usize, k: usize, bands: usize) -> f64 {
+        let inner = |j: usize| self.inner(i, j, bands).abs();
+        let left: Vec<f64> = (0..(i + 1).saturating_sub(b)).map(inner).collect();
+        let right: Vec<f64> = (i + b..self.rows.len()).map(inner).collect();
+        let (left, right) = (heaviest(&left, b, k), heaviest(&right, b, k));
+        let others = (0..k).map(|m| left[m] + right[k - 1 - m]);
+        inner(i) + others.fold(0.0, f64::max)
     }
 }
 
@@ -175,9 +177,9 @@ fn with_unit_columns(mut c: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
     c
 }
 
-/// The largest sum of at most `k` weights that are `b` apart, by a table over (weights, count). O(n
+/// The largest sums of at most 0, 1, ..., `k` weights that are `b` apart, by a table over (weights, count). O(n
 /// k).
-fn heaviest(weights: &[f64], b: usize, k: usize) -> f64 {
+fn heaviest(weights: &[f64], b: usize, k: usize) -> Vec<f64> {
     let n = weights.len();
     let mut best = vec![vec![0.0_f64; n + 1]; k + 1];
     for m in 1..=k {
@@ -185,5 +187,5 @@ fn heaviest(weights: &[f64], b: usize, k: usize) -> f64 {
             best[m][i] = best[m][i - 1].max(weights[i - 1] + best[m - 1][i.saturating_sub(b)]);
         }
     }
-    best[k][n]
+    best.into_iter().map(|row| row[n]).collect()
 }

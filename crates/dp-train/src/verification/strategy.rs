@@ -10,6 +10,9 @@ use crate::fingerprint::Fingerprint;
 /// Entries of the largest tables that are made: 1 GiB of doubles.
 const MOST_ENTRIES: usize = 1 << 27;
 
+/// Multiplications that a sensitivity may take: about a minute.
+const MOST_WORK: usize = 1 << 36;
+
 impl Verdict {
     /// The strategy as training has it and as a slow table, both of as many rows as the pattern has steps.
     pub(super) fn check_strategy(
@@ -19,11 +22,16 @@ impl Verdict {
         let plan = &certificate.plan;
         let n = plan.participation.steps();
         let k = plan.participation.max_participations();
-        let feasible =
-            n.saturating_mul(plan.bands) <= MOST_ENTRIES && n.saturating_mul(k) <= MOST_ENTRIES;
-        if !feasible {
-            let bands = plan.bands;
-            self.find(false, format!("bands: {n} x {bands} entries are too many to check"));
+        let (bands, b) = (plan.bands, plan.participation.min_separation());
+        // Where bands overlap, every column is charged with every other.
+        let overlapping = if bands > b && k > 1 { n } else { 1 };
+        let work = overlapping.saturating_mul(n).saturating_mul(k.max(bands));
+        let few = |size: usize| n.saturating_mul(size.saturating_add(4)) <= MOST_ENTRIES;
+        if !(few(bands) && few(k) && work <= MOST_WORK) {
+            self.find(
+                false,
+                format!("bands: {n} steps, {bands} bands and {k} uses are too many to check"),
+            );
             return None;
         }
         let recorded = match (&certificate.strategy, &certificate.toeplitz) {

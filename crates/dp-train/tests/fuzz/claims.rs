@@ -23,7 +23,8 @@ const FREE: [&str; 8] = [
 ];
 
 /// What may change as long as the noise is enough for it, which [`judge`] derives anew.
-const DERIVED: [&str; 4] = [
+const DERIVED: [&str; 5] = [
+    "plan.request.learning_rates",
     "plan.request.method.",
     "plan.request.strategy_for",
     "plan.request.dim",

@@ -4,8 +4,11 @@
 //! neighbouring batch. What the others add up to is the same numbers in both, but rounded differently where the
 //! example's lane is concerned.
 
+use chacha20::rand_core::Rng;
+
 use super::*;
 use crate::gradient::SUM_ROUNDING;
+use crate::seeds::Purpose;
 
 /// How far zeroing one example moves the sum, over the clip norm, minus 1.
 fn excess(
@@ -133,5 +136,64 @@ fn tiny_gradients_behind_huge_activations_are_clipped_all_the_same() {
         assert!(size <= 1.0 + SUM_ROUNDING, "{convolution:?}: {size:e} clip norms");
         let (plain, _) = engine.gradient_sum(&parameters, one).unwrap();
         assert!(norm(&wide(&plain)) > clip, "the attack has lost its point");
+    }
+}
+
+/// An attack on the sum of a block: examples whose products are large and cancel round a neighbour's contribution to the
+/// last place of their partial sums. Random brightnesses, then ascent over those of the others.
+#[test]
+fn examples_that_cancel_round_their_neighbours_within_the_allowance() {
+    const CHANNELS: usize = 64;
+    const PIXELS: usize = 64;
+    let layers = vec![Layer::MaxPool2d { kernel: 1, stride: 1 }, conv(CHANNELS, CHANNELS, 3, 1, 1)];
+    let architecture = classifier((CHANNELS, 8, 8), layers);
+    assert!(has_ghost_convolution(&architecture));
+    let mut random = RunSeed(9).stream(Purpose::Audit);
+    let mut bright = move || 1e3 * (1.0 + random.next_u32() as f32 / u32::MAX as f32);
+    // The convolution is zero; the linear layer sends gradients of opposite signs to two tiles.
+    let tiles = [(3 * 8 + 3, 1.0_f32), (3 * 8 + 7, -1.0)];
+    let mut parameters = vec![0.0_f32; architecture.parameter_count()];
+    let rows = architecture.parameters_of(3)[0].range.start;
+    for (pixel, sign) in tiles {
+        parameters[rows + pixel] = sign * 1500.0;
+    }
+    parameters[rows + CHANNELS * PIXELS + 27] = 1500.0;
+    for pixel in 0..PIXELS {
+        parameters[rows + 4 * CHANNELS * PIXELS + pixel] =
+            -parameters[rows + pixel] - parameters[rows + CHANNELS * PIXELS + pixel];
+    }
+    for microbatch in [0, 16] {
+        let options = EngineOptions { microbatch, ..EngineOptions::default() };
+        let mut engine = Engine::new(&architecture, options).unwrap();
+        let mut labels = [0_u32; 16];
+        labels[0] = 1;
+        let image = |brightness: &[f32; 16]| {
+            let mut images = vec![0.0; 16 * CHANNELS * PIXELS];
+            images[27] = brightness[0];
+            for example in 1..16 {
+                for (pixel, _) in tiles {
+                    images[example * CHANNELS * PIXELS + pixel] = brightness[example];
+                }
+            }
+            images
+        };
+        let mut found = |brightness: &[f32; 16]| {
+            let images = image(brightness);
+            let batch = Batch { images: &images, labels: &labels };
+            excess(&mut engine, &parameters, batch, 1, 1.0, 0)
+        };
+        let mut best = [0.0; 16].map(|_: f32| bright());
+        let mut worst = found(&best);
+        for attempt in 0..120 {
+            let mut other = best;
+            other[attempt % 16] = bright();
+            let excess = found(&other);
+            if excess > worst {
+                (worst, best) = (excess, other);
+            }
+        }
+        println!("cancellation, microbatch {microbatch}: excess {worst:.1e}");
+        assert!(worst > 1e-5, "the attack has lost its point: {worst:e}");
+        assert!(worst <= SUM_ROUNDING, "{worst:e} more than the clip norm");
     }
 }
