@@ -16,7 +16,8 @@ pub(crate) struct Engine {
     /// of this name (`gpu` for `gpu-software`).
     #[serde(default)]
     pub(crate) device: Device,
-    /// Examples that go through the network together; chosen by the engine if left out.
+    /// Examples that go through the network together, at most 16 on the device `cpu` and 32 on others; chosen by
+    /// the engine if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) microbatch: Option<usize>,
     /// Threads on the CPU; one per core if left out.

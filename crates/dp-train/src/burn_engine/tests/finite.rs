@@ -31,7 +31,7 @@ fn extreme_pixels_and_weights_do_not_end_the_run() {
         let options = EngineOptions::default();
         let mut engine = BurnEngine::new(&architecture, Device::Flex, options).unwrap();
         let mut check = |parameters: &[f32], images: &[f32], what: String| {
-            for clip_norm in [1.0, 1e-30, 1e300] {
+            for clip_norm in [1.0, 1e-30, 1e30] {
                 let batch = Batch { images, labels: &labels };
                 let sum = engine.clipped_sum(parameters, batch, clip_norm);
                 let (sum, _) = sum.unwrap_or_else(|error| panic!("{error}: {what}"));
@@ -99,7 +99,7 @@ fn an_example_whose_clipped_gradient_is_not_finite_is_dropped_alone() {
     let kept_images: Vec<f32> =
         kept.iter().flat_map(|&j| clean[6 * j..6 * j + 6].to_vec()).collect();
     let kept_labels: Vec<u32> = kept.iter().map(|&j| labels[j]).collect();
-    for microbatch in [0, 1, 7, 200] {
+    for microbatch in [0, 1, 7, 32] {
         let options = EngineOptions { microbatch, ..EngineOptions::default() };
         let mut engine = BurnEngine::new(&architecture, Device::Flex, options).unwrap();
         engine.layers[0] = Box::new(Lying(Linear { in_features: 6, out_features: 3 }));
