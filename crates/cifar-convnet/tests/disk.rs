@@ -7,11 +7,11 @@ mod shell;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::thread::sleep;
 use std::time::Duration;
 
-use shell::{bandroot, repository};
+use shell::{bandroot, repository, start};
 
 /// Runs the program with room for files of so many bytes.
 fn limited(bytes: usize, arguments: &str) -> Output {
@@ -43,15 +43,6 @@ fn tiny(out: &Path) -> String {
         repository("configs/quickstart.toml"),
         out.display()
     )
-}
-
-fn start(arguments: &str) -> Child {
-    Command::new(assert_cmd::cargo::cargo_bin!("bandroot"))
-        .args(arguments.split_whitespace())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
 }
 
 /// The states of a run, and what is in them.

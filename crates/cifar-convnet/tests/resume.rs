@@ -5,11 +5,10 @@ mod shell;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use shell::{assert_no_secret, bandroot, files, noise_key, refused, repository};
+use shell::{assert_no_secret, bandroot, files, noise_key, refused, repository, start};
 
 /// Arguments of a run of 8 steps on a few drawings, whose noise does not depend on momentum and decay.
 fn tiny(out: &Path, more: &str) -> String {
@@ -19,15 +18,6 @@ fn tiny(out: &Path, more: &str) -> String {
         repository("configs/quickstart.toml"),
         out.display()
     )
-}
-
-fn start(arguments: &str) -> Child {
-    Command::new(assert_cmd::cargo::cargo_bin!("bandroot"))
-        .args(arguments.split_whitespace())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
 }
 
 fn with_end(folder: &Path, end: &str) -> Vec<PathBuf> {

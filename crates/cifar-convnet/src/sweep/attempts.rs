@@ -137,7 +137,7 @@ fn was_begun(folder: &Path) -> anyhow::Result<bool> {
 }
 
 /// The names in a folder; none if there is no such folder, or if it is a file.
-fn names(folder: &Path) -> anyhow::Result<Vec<String>> {
+pub(super) fn names(folder: &Path) -> anyhow::Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(Vec::new());

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use toml::{Table, Value};
 
+use super::attempts;
 use crate::config::{self, Config};
 use crate::output::{self, BadArgument};
 use crate::run_folder::{is_checkpoint, is_pending, is_secret};
@@ -116,7 +117,7 @@ impl Cell {
     /// If the folder or `failed.json` cannot be read.
     pub(crate) fn state(&self, sweep: &Path) -> anyhow::Result<State> {
         let folder = self.folder(sweep);
-        let names = file_names(&folder)?;
+        let names = attempts::names(&folder)?;
         let has = |name: &str| names.iter().any(|found| found == name);
         if has("summary.json") {
             return Ok(State::Done { leftovers: names.iter().any(|name| is_secret(name)) });
@@ -154,7 +155,7 @@ impl Cell {
     /// Removes what a run left that is not to be continued. Other files in the folder are refused.
     pub(crate) fn clear(&self, sweep: &Path) -> anyhow::Result<()> {
         let folder = self.folder(sweep);
-        for name in file_names(&folder)? {
+        for name in attempts::names(&folder)? {
             let ours = RUN_FILES.contains(&name.as_str())
                 || is_secret(&name)
                 || is_pending(&name)
@@ -175,7 +176,7 @@ impl Cell {
     /// noise key.
     pub(crate) fn sweep_up(&self, sweep: &Path, done: bool) -> anyhow::Result<()> {
         let folder = self.folder(sweep);
-        for name in file_names(&folder)? {
+        for name in attempts::names(&folder)? {
             if output::is_partial(&name) || (done && is_secret(&name)) {
                 let path = folder.join(name);
                 fs::remove_file(&path)
@@ -216,20 +217,6 @@ struct Written {
     validation_accuracy: Option<f64>,
     validation_loss: Option<f64>,
     seconds: Option<f64>,
-}
-
-fn file_names(folder: &Path) -> anyhow::Result<Vec<String>> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => {
-            entries.with_context(|| format!("could not read the folder {}", folder.display()))?
-        }
-    };
-    let mut names = Vec::new();
-    for entry in entries {
-        names.push(entry?.file_name().to_string_lossy().into_owned());
-    }
-    Ok(names)
 }
 
 /// `method-bsr_learning_rate-0.1_seed-0_1a2b3c4d`.

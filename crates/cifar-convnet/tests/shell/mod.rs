@@ -70,3 +70,13 @@ pub(crate) fn assert_no_secret(run: &Path, key: Option<[u8; 32]>) {
 pub(crate) fn wanted_kills(usual: usize) -> usize {
     std::env::var("BANDROOT_KILLS").map_or(usual, |kills| kills.parse().expect("a number of kills"))
 }
+
+/// Starts the program without waiting for it.
+pub(crate) fn start(arguments: &str) -> std::process::Child {
+    std::process::Command::new(assert_cmd::cargo::cargo_bin!("bandroot"))
+        .args(arguments.split_whitespace())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap()
+}

@@ -5,7 +5,7 @@
 //! uncertain number of words, so tiles are set 65,536 words apart: a tile uses 2,070 on average,
 //! and that one needs more than 15 times that is beyond all odds. A tile is thus the smallest unit
 //! that can be generated alone, and every entry is the same whoever generates it, in whatever
-//! order. The second half of a tile's words is for what else a released row needs: its [`dither`].
+//! order. The second half of a tile's words is for what else a released row needs: its dither.
 
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng, SeedableRng};

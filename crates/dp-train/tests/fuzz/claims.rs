@@ -63,7 +63,7 @@ pub(crate) fn judge(
 /// Equal, or numbers that are as close as the verifier asks for.
 fn is_same(now: Option<&Value>, then: Option<&Value>) -> bool {
     let number = |value: Option<&Value>| value.and_then(Value::as_f64);
-    let close = |(a, b): (f64, f64)| (a / b - 1.0).abs() < 1e-7;
+    let close = |(a, b): (f64, f64)| (a / b - 1.0).abs() < 1e-6;
     now == then || number(now).zip(number(then)).is_some_and(close)
 }
 
