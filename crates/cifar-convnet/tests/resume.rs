@@ -191,3 +191,70 @@ fn a_run_that_was_killed_in_the_midst_of_its_checkpoints_ends_without_its_key() 
     assert_no_secret(&run, Some(secret));
     bandroot(&format!("verify {} --require-private", run.display())).assert().success();
 }
+
+/// Two processes on one run remove each other's states, and the later one would write keys into a finished folder.
+#[test]
+fn one_process_at_a_time_works_on_a_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let long = tiny(&run, "--set data.examples=960");
+    let mut child = start(&long);
+    while with_end(&run, ".bin").is_empty() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it could be disturbed");
+        sleep(Duration::from_millis(2));
+    }
+    let resume = format!("train --resume {}", run.display());
+    refused(&resume, 1, &["another process is at work on", &run.display().to_string()]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    bandroot(&resume).assert().success();
+    assert_no_secret(&run, None);
+}
+
+#[test]
+fn a_checkpoint_of_another_run_is_not_continued_here() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for name in ["mine", "other"] {
+        stopped(&tiny(&path(name), ""), &path(name));
+    }
+    for state in with_end(&path("mine"), ".bin") {
+        fs::remove_file(state).unwrap();
+    }
+    for state in with_end(&path("other"), ".bin") {
+        fs::copy(&state, path("mine").join(state.file_name().unwrap())).unwrap();
+    }
+    let words = ["continuations.json", "another run was trained here"];
+    refused(&format!("train --resume {}", path("mine").display()), 2, &words);
+    bandroot(&format!("train --resume {}", path("other").display())).assert().success();
+}
+
+#[test]
+fn a_summary_that_is_not_of_this_run_does_not_end_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    bandroot(&tiny(&path("whole"), "--set privacy.noise_seed=5")).assert().success();
+    let other = fs::read(path("whole").join("summary.json")).unwrap();
+    for (name, pending) in [("damaged", b"{\"run\":".to_vec()), ("foreign", other)] {
+        stopped(&tiny(&path(name), "--set privacy.noise_seed=5"), &path(name));
+        fs::write(path(name).join("summary.json.pending"), pending).unwrap();
+        bandroot(&format!("train --resume {}", path(name).display())).assert().success();
+        let model = |name: &str| fs::read(path(name).join("parameters.safetensors")).unwrap();
+        assert!(model(name) == model("whole"), "{name}: it was ended too early");
+        assert_no_secret(&path(name), None);
+    }
+}
+
+#[test]
+fn the_number_of_trials_may_rise_but_not_fall() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, edited, expected) in [("less", "1", 50), ("more", "70", 70)] {
+        let run = folder.path().join(name);
+        stopped(&tiny(&run, "--set privacy.trials=50"), &run);
+        edit(&run, "privacy.trials", edited);
+        bandroot(&format!("train --resume {}", run.display())).assert().success();
+        let text = fs::read_to_string(run.join("privacy.json")).unwrap();
+        assert!(text.contains(&format!("\"trials\": {expected}")), "{name}");
+        bandroot(&format!("verify {}", run.display())).assert().success();
+    }
+}
