@@ -84,8 +84,13 @@ fn lock(path: &Path) -> anyhow::Result<Option<fs::File>> {
         Err(fs::TryLockError::WouldBlock) => {
             bail!("another process is at work on {}; wait for it, or end it", path.display())
         }
-        // A file system that has no locks.
-        Err(fs::TryLockError::Error(_)) => Ok(None),
+        Err(fs::TryLockError::Error(error)) => {
+            eprintln!(
+                "bandroot: warning: {} cannot be locked ({error}); see to it that no other process works on it",
+                path.display()
+            );
+            Ok(None)
+        }
     }
 }
 

@@ -136,8 +136,9 @@ pub const CLIP_NORMS: RangeInclusive<f64> = 1e-30..=1e30;
 /// That holds for layers whose gradients are held, and for linear layers. A convolution whose gradients are never
 /// held (ghost norms) sums products that can cancel. Its norms are rounded up so that an example's products add up to
 /// at most `2^10 zeta` without their signs; others in the same block are rounded to the last place of such partial
-/// sums, `2^-14 zeta`. How many of these roundings add up is not proven: an attack by ascent reached 4.0e-4 with
-/// blocks of 16 examples and 2.3e-4 with the usual 8, which is why this factor is 2^-10 (`engine/tests`).
+/// sums, `2^-14 zeta`. How many of these roundings add up is not proven: an attack by ascent, of which the
+/// engine's tests have a short form, reached 4.0e-4 with blocks of 16 examples and 2.3e-4 with the usual 8 in a
+/// review, which is why this factor is 2^-10.
 pub const SUM_ROUNDING: f64 = 1.0 / 1024.0;
 
 /// The sum of gradients that were each clipped to norm at most `clip_norm`.
