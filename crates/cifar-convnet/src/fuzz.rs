@@ -3,7 +3,7 @@
 
 use dp_train::model::{Architecture, Layer, Shape};
 
-use crate::parameters;
+use crate::run::parameters;
 
 #[path = "../../mf-core/tests/fuzzing/mod.rs"]
 mod engine;

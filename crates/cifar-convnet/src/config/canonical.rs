@@ -9,11 +9,9 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use dp_train::fingerprint::Fingerprint;
-use dp_train::seal::Seal;
 use toml::{Table, Value};
 
 use super::Config;
-use crate::environment::{COMMIT, VERSION};
 
 /// Keys that may be changed while a run is stopped.
 const FREE: [&str; 4] =
@@ -24,7 +22,7 @@ impl Config {
     ///
     /// # Errors
     /// If a number has no place in a TOML file; no config that was read from one has such a number.
-    pub(crate) fn canonical(&self) -> anyhow::Result<String> {
+    pub fn canonical(&self) -> anyhow::Result<String> {
         Ok(self.bound()?.iter().map(|(key, value)| format!("{key} = {value}\n")).collect())
     }
 
@@ -32,35 +30,15 @@ impl Config {
     ///
     /// # Errors
     /// Those of [`canonical`](Self::canonical).
-    pub(crate) fn sha256(&self) -> anyhow::Result<Fingerprint> {
+    pub fn sha256(&self) -> anyhow::Result<Fingerprint> {
         Ok(Fingerprint::of_bytes(self.canonical()?.as_bytes()))
     }
 
-    /// What a checkpoint of this run is bound to: the config, the training examples, the arithmetic and the
-    /// program.
+    /// The keys and their values.
     ///
     /// # Errors
     /// Those of [`canonical`](Self::canonical).
-    pub(crate) fn seal(&self, data: &Fingerprint, arithmetic: String) -> anyhow::Result<Seal> {
-        let mut seal = Seal::default();
-        for (key, value) in self.bound()? {
-            seal.bind(key, value);
-        }
-        seal.bind("data.sha256", data.to_string());
-        seal.bind("engine.arithmetic", arithmetic);
-        seal.bind("program.version", VERSION);
-        seal.bind("program.commit", COMMIT);
-        if COMMIT.ends_with("-dirty") || COMMIT == "unknown" {
-            // The commit does not say what was built; the program itself does.
-            let program = std::env::current_exe().and_then(std::fs::read);
-            let program =
-                program.context("the program could not be read to name it in the seal")?;
-            seal.bind("program.sha256", Fingerprint::of_bytes(&program).to_string());
-        }
-        Ok(seal)
-    }
-
-    fn bound(&self) -> anyhow::Result<BTreeMap<String, String>> {
+    pub fn bound(&self) -> anyhow::Result<BTreeMap<String, String>> {
         let mut table = Table::try_from(self).context("the config has no TOML form")?;
         // Left out of files if it is off; here it is named key by key.
         if let Some(Value::Table(data)) = table.get_mut("data") {
@@ -139,31 +117,6 @@ mod tests {
         let spelled = config("validation = 0\naugmentation = { multiplicity = 1 }");
         assert_eq!(spelled.canonical().unwrap(), canonical);
         assert_eq!(plain.sha256().unwrap(), Fingerprint::of_bytes(canonical.as_bytes()));
-    }
-
-    #[test]
-    fn a_run_is_bound_to_all_that_its_numbers_depend_on_and_to_nothing_else() {
-        let plain = config("");
-        let data = Fingerprint::of_bytes(b"data");
-        let seal = |config: &Config| config.seal(&data, "cpu".to_owned()).unwrap();
-        let mut free = plain.clone();
-        free.data.folder = "elsewhere".into();
-        free.engine.threads = Some(3);
-        free.training.checkpoint_steps = Some(7);
-        if let super::super::privacy::Privacy::Guaranteed(guarantee) = &mut free.privacy {
-            guarantee.trials = 9;
-        }
-        assert_eq!(seal(&free), seal(&plain));
-        assert_eq!(free.sha256().unwrap(), plain.sha256().unwrap());
-        let mut other = plain.clone();
-        other.optimizer.momentum = 0.5;
-        let difference = seal(&plain).difference(&seal(&other)).unwrap().to_string();
-        assert!(difference.starts_with("optimizer.momentum was 0.0 when"), "{difference}");
-        let elsewhere = Fingerprint::of_bytes(b"other data");
-        let found = plain.seal(&elsewhere, "cpu".to_owned()).unwrap();
-        assert_eq!(seal(&plain).difference(&found).unwrap().key, "data.sha256");
-        let found = plain.seal(&data, "gpu".to_owned()).unwrap();
-        assert_eq!(seal(&plain).difference(&found).unwrap().key, "engine.arithmetic");
     }
 
     #[test]

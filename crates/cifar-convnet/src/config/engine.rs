@@ -6,26 +6,26 @@ use dp_train::model::Architecture;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::output::BadArgument;
+use crate::bad_argument::BadArgument;
 
 /// What computes. Results differ by rounding only.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Engine {
+pub struct Engine {
     /// Where gradients are computed. All but `cpu` need a program that was built with the Cargo feature
     /// of this name (`gpu` for `gpu-software`).
     #[serde(default)]
-    pub(crate) device: Device,
+    pub device: Device,
     /// Examples that go through the network together, at most 16 on the device `cpu` and 32 on others; chosen by
     /// the engine if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) microbatch: Option<usize>,
+    pub microbatch: Option<usize>,
     /// Threads on the CPU; one per core if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) threads: Option<usize>,
+    pub threads: Option<usize>,
     /// How 3 x 3 convolutions are computed by the device `cpu`.
     #[serde(default)]
-    pub(crate) convolution: Convolution,
+    pub convolution: Convolution,
 }
 
 /// A device by name.
@@ -33,7 +33,7 @@ pub(crate) struct Engine {
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum,
 )]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Device {
+pub enum Device {
     /// The kernels of this program.
     #[default]
     Cpu,
@@ -52,7 +52,7 @@ pub(crate) enum Device {
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum,
 )]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Convolution {
+pub enum Convolution {
     /// A quarter of the multiplications, one digit less.
     #[default]
     Winograd,
@@ -68,10 +68,7 @@ impl Engine {
     ///
     /// # Errors
     /// A number that is no number of threads or examples, a device that is not built in or not there.
-    pub(crate) fn build(
-        &self,
-        architecture: &Architecture,
-    ) -> anyhow::Result<Box<dyn GradientEngine>> {
+    pub fn build(&self, architecture: &Architecture) -> anyhow::Result<Box<dyn GradientEngine>> {
         let device = match self.device {
             Device::Cpu => engine::Device::Cpu,
             Device::Flex => engine::Device::Flex,

@@ -1,158 +1,106 @@
 //! Why a config cannot be run, each refusal with the key that is wrong.
 
-use std::fmt;
-
 use dp_train::calibration::CalibrationError;
 use dp_train::model::ArchitectureError;
 
-use crate::method::MethodError;
+use crate::factorizations::MethodError;
 
 /// A number of the config that leaves nothing to plan.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum RequestError {
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the sentence of a variant says what its fields are")]
+pub enum ConfigError {
     /// No batch can be filled.
+    #[error(
+        "training.batch_size must be between 1 and the {examples} training examples, but it is {batch_size}"
+    )]
     BatchSize { batch_size: usize, examples: usize },
     /// A number of examples for a data set that has its own.
+    #[error("data.examples and data.test_examples are for textures; {name} has its own number")]
     Examples { name: &'static str },
     /// A share of examples that leaves nothing to train on or to validate with.
+    #[error("data.validation must be 0 or leave both parts some examples, but it is {share}")]
     Validation { share: f64 },
     /// Nothing is to be trained.
+    #[error("training.epochs must be at least 1")]
     NoEpochs,
     /// More steps than can be planned.
+    #[error(
+        "training.epochs: the run would have more than {most} steps; take fewer epochs or a larger training.batch_size"
+    )]
     TooManySteps { most: usize },
     /// No such method.
+    #[error("{}", .0.sentence("noise."))]
     Method(MethodError),
     /// A run is one of at least one.
+    #[error("privacy.trials must be at least 1")]
     NoTrials,
     /// A number that the factorization refuses.
+    #[error("optimizer: {0}")]
     Optimizer(mf_core::Error),
     /// The learning rate is not a positive finite number.
+    #[error("optimizer.learning_rate must be positive and finite, but it is {learning_rate}")]
     LearningRate { learning_rate: f64 },
     /// The last learning rate is no part of the largest.
+    #[error("optimizer.final_fraction must be above 0 and at most 1, but it is {fraction}")]
     FinalFraction { fraction: f64 },
     /// A cooldown that is longer than the run.
+    #[error(
+        "optimizer.cooldown_steps must be between 1 and {most}, one less than the steps of the run, but it is {cooldown}"
+    )]
     Cooldown { cooldown: usize, most: usize },
     /// A key of a schedule that has no use for it.
+    #[error("optimizer.{key} is given, but optimizer.schedule has no use for it")]
     NoCooldown { key: &'static str },
     /// A plan was asked for, but there is to be no privacy.
+    #[error(
+        "privacy = \"none\" leaves nothing to plan: give [privacy] with epsilon, delta and clip_norm"
+    )]
     NotPrivate,
     /// No factorization is named.
+    #[error("noise.method is missing: a private run needs noise")]
     NoNoise,
     /// No noise gives this privacy.
+    #[error("privacy: {0}")]
     Privacy(CalibrationError),
     /// A clip norm that is not a positive finite number, with the section it stands in.
+    #[error("{section}.clip_norm must be positive and finite, but it is {clip_norm}")]
     ClipNorm { section: &'static str, clip_norm: f64 },
     /// A clip norm of the optimizer in a private run.
+    #[error("optimizer.clip_norm is for privacy = \"none\"; a private run has privacy.clip_norm")]
     TwoClipNorms,
     /// Nothing of a run without privacy is covered.
+    #[error(
+        "training.record = \"public\" keeps what the guarantee covers, but with privacy = \"none\" there is none"
+    )]
     NothingPublic,
     /// Nothing that a public record may hold says how the run did.
+    #[error(
+        "training.record = \"public\" has nothing to show with data.validation above 0: accuracy on held-out training examples is not private; set data.validation = 0 to be judged by the test examples, or training.record = \"all\""
+    )]
     NothingToShow,
     /// A model of one's own without its layers.
+    #[error("model.name = \"own\" needs model.layers")]
     NoLayers,
     /// Layers beside a model that has its own.
+    #[error("model.layers is given, but model.name is not \"own\"")]
     UnusedLayers,
     /// Layers that do not fit.
+    #[error("model: {0}")]
     Layers(ArchitectureError),
     /// The last layer does not give one number per class.
+    #[error("model must end with a vector of {classes} numbers, one per class of the data")]
     Logits { classes: usize },
     /// No view of an example, or more than memory holds.
+    #[error(
+        "data.augmentation.multiplicity must be between 1 and {most}, but it is {multiplicity}"
+    )]
     Views { multiplicity: usize, most: usize },
     /// No test example, or more examples than memory holds.
+    #[error("data.{key} must be between 1 and {most}, but it is {examples}")]
     Drawn { key: &'static str, examples: usize, most: usize },
     /// More padding than a picture has pixels.
+    #[error(
+        "data.augmentation.crop_padding must be below the {side} pixels of a picture's side, but it is {padding}"
+    )]
     CropPadding { padding: usize, side: usize },
-}
-
-impl fmt::Display for RequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RequestError::BatchSize { batch_size, examples } => write!(
-                f,
-                "training.batch_size must be between 1 and the {examples} training examples, \
-                 but it is {batch_size}"
-            ),
-            RequestError::Examples { name } => write!(
-                f,
-                "data.examples and data.test_examples are for textures; {name} has its own number"
-            ),
-            RequestError::Validation { share } => write!(
-                f,
-                "data.validation must be 0 or leave both parts some examples, but it is {share}"
-            ),
-            RequestError::NoEpochs => write!(f, "training.epochs must be at least 1"),
-            RequestError::TooManySteps { most } => write!(
-                f,
-                "training.epochs: the run would have more than {most} steps; take fewer epochs or a \
-                 larger training.batch_size"
-            ),
-            RequestError::Method(error) => f.write_str(&error.sentence("noise.")),
-            RequestError::NoTrials => write!(f, "privacy.trials must be at least 1"),
-            RequestError::Optimizer(error) => write!(f, "optimizer: {error}"),
-            RequestError::LearningRate { learning_rate } => write!(
-                f,
-                "optimizer.learning_rate must be positive and finite, but it is {learning_rate}"
-            ),
-            RequestError::FinalFraction { fraction } => write!(
-                f,
-                "optimizer.final_fraction must be above 0 and at most 1, but it is {fraction}"
-            ),
-            RequestError::Cooldown { cooldown, most } => write!(
-                f,
-                "optimizer.cooldown_steps must be between 1 and {most}, one less than the steps of \
-                 the run, but it is {cooldown}"
-            ),
-            RequestError::NoCooldown { key } => {
-                write!(f, "optimizer.{key} is given, but optimizer.schedule has no use for it")
-            }
-            RequestError::NotPrivate => write!(
-                f,
-                "privacy = \"none\" leaves nothing to plan: give [privacy] with epsilon, delta and \
-                 clip_norm"
-            ),
-            RequestError::NoNoise => {
-                write!(f, "noise.method is missing: a private run needs noise")
-            }
-            RequestError::Privacy(error) => write!(f, "privacy: {error}"),
-            RequestError::ClipNorm { section, clip_norm } => {
-                write!(f, "{section}.clip_norm must be positive and finite, but it is {clip_norm}")
-            }
-            RequestError::TwoClipNorms => write!(
-                f,
-                "optimizer.clip_norm is for privacy = \"none\"; a private run has privacy.clip_norm"
-            ),
-            RequestError::NothingPublic => write!(
-                f,
-                "training.record = \"public\" keeps what the guarantee covers, but with \
-                 privacy = \"none\" there is none"
-            ),
-            RequestError::NothingToShow => write!(
-                f,
-                "training.record = \"public\" has nothing to show with data.validation above 0: accuracy on \
-                 held-out training examples is not private; set data.validation = 0 to be judged by the \
-                 test examples, or training.record = \"all\""
-            ),
-            RequestError::NoLayers => write!(f, "model.name = \"own\" needs model.layers"),
-            RequestError::UnusedLayers => {
-                write!(f, "model.layers is given, but model.name is not \"own\"")
-            }
-            RequestError::Layers(error) => write!(f, "model: {error}"),
-            RequestError::Logits { classes } => write!(
-                f,
-                "model must end with a vector of {classes} numbers, one per class of the data"
-            ),
-            RequestError::Views { multiplicity, most } => write!(
-                f,
-                "data.augmentation.multiplicity must be between 1 and {most}, but it is {multiplicity}"
-            ),
-            RequestError::Drawn { key, examples, most } => {
-                write!(f, "data.{key} must be between 1 and {most}, but it is {examples}")
-            }
-            RequestError::CropPadding { padding, side } => write!(
-                f,
-                "data.augmentation.crop_padding must be below the {side} pixels of a picture's side, \
-                 but it is {padding}"
-            ),
-        }
-    }
 }

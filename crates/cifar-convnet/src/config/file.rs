@@ -10,21 +10,21 @@ use toml::{Table, Value};
 
 use super::Config;
 use super::privacy::OLD_ZERO_OUT;
-use crate::output::BadArgument;
+use crate::bad_argument::BadArgument;
 
 /// Reads a config file, follows `extends = "base.toml"` (relative to the file; the file that extends
 /// wins), applies `key=value` overrides, and checks the result.
 ///
 /// # Errors
 /// Every message names the file and the key.
-pub(crate) fn read(path: &Path, overrides: &[String]) -> anyhow::Result<Config> {
+pub fn read(path: &Path, overrides: &[String]) -> anyhow::Result<Config> {
     let table = read_table(path, overrides)?;
     let word = table.get("privacy").and_then(|privacy| privacy.get("neighbouring"));
     let is_old = word.and_then(Value::as_str) == Some(OLD_ZERO_OUT);
     let config = check(table, path)?;
     if is_old {
-        eprintln!(
-            "bandroot: {}: privacy.neighbouring = \"{OLD_ZERO_OUT}\" is read as \"zero-out\": one example's \
+        log::info!(
+            "{}: privacy.neighbouring = \"{OLD_ZERO_OUT}\" is read as \"zero-out\": one example's \
              gradients are zero, the number of examples is public, and the others keep their places",
             path.display()
         );
@@ -34,7 +34,7 @@ pub(crate) fn read(path: &Path, overrides: &[String]) -> anyhow::Result<Config> 
 
 /// What a config file and the files that it extends say, with the overrides: only what is written, no
 /// defaults, and nothing checked.
-pub(crate) fn read_table(path: &Path, overrides: &[String]) -> anyhow::Result<Table> {
+pub fn read_table(path: &Path, overrides: &[String]) -> anyhow::Result<Table> {
     let mut table = read_chain(path, &mut Vec::new())?;
     for text in overrides {
         apply(&mut table, text)?;
@@ -43,7 +43,7 @@ pub(crate) fn read_table(path: &Path, overrides: &[String]) -> anyhow::Result<Ta
 }
 
 /// The config that a table says, if it has no unknown key and misses none; `path` is named in the refusal.
-pub(crate) fn check(table: Table, path: &Path) -> anyhow::Result<Config> {
+pub fn check(table: Table, path: &Path) -> anyhow::Result<Config> {
     refuse_unknown_keys(&table, path)?;
     let config = Value::Table(table).try_into::<Config>();
     config.map_err(|error| {
@@ -88,7 +88,7 @@ pub(super) fn parse(text: &str, path: &Path) -> anyhow::Result<Table> {
 }
 
 /// The line in which a refusal starts, counted from 1.
-pub(crate) fn line_of(text: &str, span: Option<std::ops::Range<usize>>) -> usize {
+pub fn line_of(text: &str, span: Option<std::ops::Range<usize>>) -> usize {
     let before = &text.as_bytes()[..span.map_or(0, |span| span.start.min(text.len()))];
     1 + before.iter().filter(|&&byte| byte == b'\n').count()
 }
@@ -124,7 +124,7 @@ const MOST_SECTIONS: usize = 8;
 
 /// Sets the value of `key` or `section.key`; `None` if something else is in its way, or if it stands deeper
 /// than any key does.
-pub(crate) fn set(table: &mut Table, path: &str, value: Value) -> Option<()> {
+pub fn set(table: &mut Table, path: &str, value: Value) -> Option<()> {
     let (sections, key) = path.rsplit_once('.').unwrap_or(("", path));
     if sections.split('.').count() > MOST_SECTIONS {
         return None;
@@ -222,7 +222,7 @@ mod tests {
         let Privacy::Guaranteed(guarantee) = config.privacy else { panic!("it is private") };
         assert_eq!((guarantee.epsilon, guarantee.delta), (8.0, 1e-5));
         assert_eq!((config.training.epochs, config.training.batch_size), (7, 100));
-        assert_eq!(config.noise.unwrap().method, crate::method::MethodName::Aof);
+        assert_eq!(config.noise.unwrap().method, crate::factorizations::MethodName::Aof);
     }
 
     #[test]

@@ -5,26 +5,18 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::dataset;
-use crate::method::MethodName;
+use crate::data;
+use crate::data::views::Augmentation;
+use crate::factorizations::MethodName;
 
-pub(crate) mod canonical;
-
-pub(crate) mod engine;
-
-pub(crate) mod file;
-
-pub(crate) mod page;
-
-pub(crate) mod privacy;
-
-pub(crate) mod model;
-
-pub(crate) mod schedule;
-
-pub(crate) mod request;
-
-mod error;
+pub mod canonical;
+pub mod engine;
+pub mod file;
+pub mod page;
+pub mod privacy;
+pub mod model;
+pub mod schedule;
+pub mod error;
 
 #[cfg(test)]
 mod tests;
@@ -39,82 +31,49 @@ use schedule::Schedule;
 /// An experiment: the data, the model, the privacy, the noise and the training.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Config {
+pub struct Config {
     /// What is trained on.
-    pub(crate) data: Data,
+    pub data: Data,
     /// What is trained.
-    pub(crate) model: Model,
+    pub model: Model,
     /// What is guaranteed; or `privacy = "none"` in place of this section, for training without noise
     /// and without any guarantee.
-    pub(crate) privacy: Privacy,
+    pub privacy: Privacy,
     /// How the noise is correlated. Needed unless `privacy = "none"`, and not looked at then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) noise: Option<Noise>,
+    pub noise: Option<Noise>,
     /// How the parameters move.
-    pub(crate) optimizer: Optimizer,
+    pub optimizer: Optimizer,
     /// How long, and in which batches.
-    pub(crate) training: Training,
+    pub training: Training,
     /// What computes.
     #[serde(default)]
-    pub(crate) engine: engine::Engine,
+    pub engine: engine::Engine,
 }
 
 /// What is trained on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Data {
+pub struct Data {
     /// Which data set.
-    pub(crate) name: dataset::Name,
+    pub name: data::Name,
     /// The folder with the files of the data sets.
     #[serde(default = "default_folder")]
-    pub(crate) folder: PathBuf,
+    pub folder: PathBuf,
     /// Training examples to draw, for textures; 10000 if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) examples: Option<usize>,
+    pub examples: Option<usize>,
     /// Test examples to draw, for textures; 2000 if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) test_examples: Option<usize>,
+    pub test_examples: Option<usize>,
     /// Share of the training examples that is held out and takes the place of the test examples, for
     /// tuning. What is measured on them is called validation and is not private: the guarantee holds for
     /// the examples that are trained on.
     #[serde(default)]
-    pub(crate) validation: f64,
+    pub validation: f64,
     /// Random views of the training pictures; off if left out.
     #[serde(default, skip_serializing_if = "Augmentation::is_off")]
-    pub(crate) augmentation: Augmentation,
-}
-
-/// Random views of the training pictures. The gradients of an example's views are averaged before they
-/// are clipped: the example stays the unit of privacy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Augmentation {
-    /// Pixels of black around a picture before it is cut back to its size at a random place.
-    #[serde(default)]
-    pub(crate) crop_padding: usize,
-    /// Whether every second view is mirrored, left to right.
-    #[serde(default)]
-    pub(crate) flip: bool,
-    /// Views of an example in every step.
-    #[serde(default = "one_view")]
-    pub(crate) multiplicity: usize,
-}
-
-impl Augmentation {
-    /// Whether every example is shown once and as it is.
-    pub(crate) fn is_off(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-impl Default for Augmentation {
-    fn default() -> Self {
-        Self { crop_padding: 0, flip: false, multiplicity: 1 }
-    }
-}
-
-fn one_view() -> usize {
-    1
+    pub augmentation: Augmentation,
 }
 
 fn default_folder() -> PathBuf {
@@ -124,40 +83,40 @@ fn default_folder() -> PathBuf {
 /// How the noise is correlated.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Noise {
+pub struct Noise {
     /// The factorization.
-    pub(crate) method: MethodName,
+    pub method: MethodName,
     /// Diagonals of the strategy, for bsr, toeplitz, normalised-sqrt and aof, the steps of one epoch if left
     /// out; of its inverse, for bisr and inverse-toeplitz, 4 if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) bands: Option<usize>,
+    pub bands: Option<usize>,
     /// Share of the row before that lambda-cgd takes back, in [0, 1]; the best one if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) lambda: Option<f64>,
+    pub lambda: Option<f64>,
     /// Most buffers of blt; 3 if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) buffers: Option<usize>,
+    pub buffers: Option<usize>,
     /// Rows of noise kept in memory by bisr, lambda-cgd and inverse-toeplitz; the others are drawn again, the
     /// same bits for more time. All if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) keep_rows: Option<usize>,
+    pub keep_rows: Option<usize>,
     /// Certified relative gap to the optimum at which aof stops.
     #[serde(default = "default_tolerance")]
-    pub(crate) tolerance: f64,
+    pub tolerance: f64,
     /// Which learning rates the factorization is made for, if `optimizer.schedule` changes them. Privacy
     /// does not depend on it.
     #[serde(default)]
-    pub(crate) strategy_for: StrategyFor,
+    pub strategy_for: StrategyFor,
 }
 
-fn default_tolerance() -> f64 {
+pub(crate) fn default_tolerance() -> f64 {
     1e-4
 }
 
 /// Which learning rates the factorization is made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum StrategyFor {
+pub enum StrategyFor {
     /// A constant one, for which there are closed forms.
     #[default]
     ConstantRate,
@@ -168,29 +127,29 @@ pub(crate) enum StrategyFor {
 /// How the parameters move: `m = momentum m + gradient`, `theta = decay_factor theta - learning_rate m`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Optimizer {
+pub struct Optimizer {
     /// The step size, or the largest one if there is a schedule.
-    pub(crate) learning_rate: f64,
+    pub learning_rate: f64,
     /// How the learning rate changes from step to step.
     #[serde(default)]
-    pub(crate) schedule: Schedule,
+    pub schedule: Schedule,
     /// Steps over which linear-cooldown falls, at the end of the run; all after the first if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) cooldown_steps: Option<usize>,
+    pub cooldown_steps: Option<usize>,
     /// The last step's learning rate as a part of `learning_rate`, in (0, 1], for linear-cooldown and
     /// cosine; 0.01 if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) final_fraction: Option<f64>,
+    pub final_fraction: Option<f64>,
     /// beta: the momentum buffer is multiplied by it in every step, in [0, `decay_factor`).
     #[serde(default)]
-    pub(crate) momentum: f64,
+    pub momentum: f64,
     /// alpha: the weights are multiplied by it in every step, in (0, 1]; 1 is no weight decay.
     #[serde(default = "one")]
-    pub(crate) decay_factor: f64,
+    pub decay_factor: f64,
     /// With `privacy = "none"`, the gradient of every example is scaled down to at most this norm; not
     /// clipped if left out. A private run has `privacy.clip_norm`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) clip_norm: Option<f64>,
+    pub clip_norm: Option<f64>,
 }
 
 fn one() -> f64 {
@@ -200,26 +159,26 @@ fn one() -> f64 {
 /// How long, and in which batches.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Training {
+pub struct Training {
     /// How often every example is used.
-    pub(crate) epochs: usize,
+    pub epochs: usize,
     /// Examples in a batch. What is left over at the end of the data is never used.
-    pub(crate) batch_size: usize,
+    pub batch_size: usize,
     /// Seed of the initial parameters, of the order of the examples and of their views.
     #[serde(default)]
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// Steps between checkpoints, besides the one at the end of every epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) checkpoint_steps: Option<usize>,
+    pub checkpoint_steps: Option<usize>,
     /// What is written to metrics.csv, to the TensorBoard events and to the summary.
     #[serde(default)]
-    pub(crate) record: Record,
+    pub record: Record,
 }
 
 /// Which numbers a run writes down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Record {
+pub enum Record {
     /// Everything; what no guarantee covers is marked not private in the metrics, in the events and in the
     /// certificate.
     #[default]

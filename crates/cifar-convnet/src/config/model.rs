@@ -5,16 +5,16 @@ use schemars::JsonSchema;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::error::RequestError;
-use crate::dataset;
+use super::error::ConfigError;
+use crate::data;
 
 /// What is trained.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Model {
+pub struct Model {
     /// Which model. The ConvNets fit themselves to the size of the pictures and to the number of classes;
     /// own stands for `layers`.
-    pub(crate) name: ModelName,
+    pub name: ModelName,
     /// A model of one's own, one table per layer, from the picture to a vector with one number per class:
     /// `{ layer = "conv2d", in_channels = 3, out_channels = 16, kernel = 3, stride = 1, padding = 1 }`,
     /// `{ layer = "linear", in_features = 256, out_features = 10 }`, `{ layer = "relu" }`,
@@ -23,13 +23,13 @@ pub(crate) struct Model {
     /// `{ layer = "flatten" }`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "layers")]
     #[schemars(with = "Option<Vec<serde_json::Value>>")]
-    pub(crate) layers: Option<Vec<Layer>>,
+    pub layers: Option<Vec<Layer>>,
 }
 
 /// A model by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum ModelName {
+pub enum ModelName {
     /// The ConvNet of the paper: six 3 x 3 convolutions with ReLU and a linear layer.
     Convnet,
     /// The same convolutions with tanh, and linear layers of 128 and 10.
@@ -52,21 +52,21 @@ fn layers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Layer
 
 impl Model {
     /// The layers of the model for the pictures and classes of a data set.
-    pub(crate) fn architecture(&self, data: dataset::Name) -> Result<Architecture, RequestError> {
-        let dataset::Shape { channels, height, width } = data.shape();
+    pub fn architecture(&self, data: data::Name) -> Result<Architecture, ConfigError> {
+        let data::Shape { channels, height, width } = data.shape();
         let (input, classes) = (Shape::Image { channels, height, width }, data.classes().len());
-        let wrong = |error: ArchitectureError| RequestError::Layers(error);
+        let wrong = |error: ArchitectureError| ConfigError::Layers(error);
         let architecture = match (self.name, &self.layers) {
             (ModelName::Convnet, None) => Architecture::convnet_for(input, classes),
             (ModelName::ConvnetTanh, None) => Architecture::convnet_tanh_for(input, classes),
             (ModelName::Own, Some(layers)) => Architecture::new(input, layers.clone()),
-            (ModelName::Own, None) => return Err(RequestError::NoLayers),
-            (_, Some(_)) => return Err(RequestError::UnusedLayers),
+            (ModelName::Own, None) => return Err(ConfigError::NoLayers),
+            (_, Some(_)) => return Err(ConfigError::UnusedLayers),
         }
         .map_err(wrong)?;
         match architecture.shapes().last() {
             Some(&Shape::Vector { features }) if features == classes => Ok(architecture),
-            _ => Err(RequestError::Logits { classes }),
+            _ => Err(ConfigError::Logits { classes }),
         }
     }
 }

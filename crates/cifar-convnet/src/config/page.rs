@@ -8,7 +8,7 @@ use serde_json::Value as Schema;
 use super::Config;
 
 /// One Markdown table per section.
-pub(crate) fn reference() -> String {
+pub fn reference() -> String {
     let root = schema_for!(Config).to_value();
     let mut page = String::from(
         "# Config reference\n\n\

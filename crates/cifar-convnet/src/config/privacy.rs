@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// What is guaranteed, if anything. There is no default: who wants no privacy has to say so.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Privacy {
+pub enum Privacy {
     /// `privacy = "none"`: training without noise.
     None,
     /// `[privacy]` with its keys.
@@ -19,10 +19,18 @@ pub(crate) enum Privacy {
 
 impl Privacy {
     /// Runs on the same data among which this one is chosen, itself included.
-    pub(crate) fn trials(&self) -> u64 {
+    pub fn trials(&self) -> u64 {
         match self {
             Privacy::None => 1,
             Privacy::Guaranteed(guarantee) => guarantee.trials,
+        }
+    }
+
+    /// The seed that stands in place of a secret noise key, if there is one.
+    pub fn noise_seed(&self) -> Option<u64> {
+        match self {
+            Privacy::None => None,
+            Privacy::Guaranteed(guarantee) => guarantee.noise_seed,
         }
     }
 }
@@ -30,27 +38,27 @@ impl Privacy {
 /// What is guaranteed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Guarantee {
+pub struct Guarantee {
     /// The privacy loss of the whole training.
-    pub(crate) epsilon: f64,
+    pub epsilon: f64,
     /// The probability with which it may be exceeded; below one in the number of training examples.
-    pub(crate) delta: f64,
+    pub delta: f64,
     /// Which data sets are told apart at most that well: those in which one example's gradients are zero,
     /// while the number of examples is public and the others keep their places, or those in which one
     /// example is another one, which needs twice the noise. `"add-remove"` is an older word for
     /// `"zero-out"`.
     #[serde(default)]
-    pub(crate) neighbouring: Neighbouring,
+    pub neighbouring: Neighbouring,
     /// The gradient of every example is scaled down to at most this norm.
-    pub(crate) clip_norm: f64,
+    pub clip_norm: f64,
     /// Draws the noise from this seed instead of a secret key: the run is then reproducible and not
     /// private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) noise_seed: Option<u64>,
+    pub noise_seed: Option<u64>,
     /// Runs on the same data among which this one is chosen, itself included; a sweep sets it. It is
     /// stated in the certificate, whose epsilon is that of one run.
     #[serde(default = "one_run")]
-    pub(crate) trials: u64,
+    pub trials: u64,
 }
 
 fn one_run() -> u64 {
@@ -63,7 +71,7 @@ pub(super) const OLD_ZERO_OUT: &str = "add-remove";
 /// Which data sets count as neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Neighbouring {
+pub enum Neighbouring {
     /// One example's gradients are zero. The number of examples is public, and the others keep their places.
     #[default]
     #[serde(alias = "add-remove")]

@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Optimizer;
-use super::error::RequestError;
+use super::error::ConfigError;
 
 /// The last factor if none is given.
 const FINAL_FRACTION: f64 = 0.01;
@@ -25,7 +25,7 @@ const FINAL_FRACTION: f64 = 0.01;
 /// How the learning rate changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Schedule {
+pub enum Schedule {
     /// Not at all.
     #[default]
     Constant,
@@ -37,24 +37,24 @@ pub(crate) enum Schedule {
 
 impl Optimizer {
     /// The factor of every step; none if the rate is constant. The bits do not depend on the machine.
-    pub(crate) fn factors(&self, steps: usize) -> Result<Option<Vec<f64>>, RequestError> {
+    pub fn factors(&self, steps: usize) -> Result<Option<Vec<f64>>, ConfigError> {
         let fraction = self.final_fraction.unwrap_or(FINAL_FRACTION);
         if !(fraction > 0.0 && fraction <= 1.0) {
-            return Err(RequestError::FinalFraction { fraction });
+            return Err(ConfigError::FinalFraction { fraction });
         }
         if self.cooldown_steps.is_some() && self.schedule != Schedule::LinearCooldown {
-            return Err(RequestError::NoCooldown { key: "cooldown_steps" });
+            return Err(ConfigError::NoCooldown { key: "cooldown_steps" });
         }
         let last = steps.saturating_sub(1);
         let shape: Box<dyn Fn(usize) -> f64> = match self.schedule {
             Schedule::Constant if self.final_fraction.is_some() => {
-                return Err(RequestError::NoCooldown { key: "final_fraction" });
+                return Err(ConfigError::NoCooldown { key: "final_fraction" });
             }
             Schedule::Constant => return Ok(None),
             Schedule::LinearCooldown => {
                 let cooldown = self.cooldown_steps.unwrap_or(last);
                 if cooldown > last || self.cooldown_steps == Some(0) {
-                    return Err(RequestError::Cooldown { cooldown, most: last });
+                    return Err(ConfigError::Cooldown { cooldown, most: last });
                 }
                 Box::new(move |t| {
                     let into = t.saturating_sub(last - cooldown);
@@ -78,7 +78,7 @@ mod tests {
         cooldown_steps: Option<usize>,
         final_fraction: Option<f64>,
         steps: usize,
-    ) -> Result<Option<Vec<f64>>, RequestError> {
+    ) -> Result<Option<Vec<f64>>, ConfigError> {
         let optimizer = Optimizer {
             learning_rate: 1.0,
             schedule,

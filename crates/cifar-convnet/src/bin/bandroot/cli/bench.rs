@@ -1,0 +1,57 @@
+//! The arguments of `bandroot bench`.
+
+use cifar_convnet::config::engine::{Convolution, Device};
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// Examples per second: forward, plain gradient, private gradient
+    Engine(BenchEngine),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchEngine {
+    /// What computes; all but cpu need the Cargo feature of that name
+    #[arg(long, value_enum, default_value_t = Device::Cpu)]
+    pub(crate) device: Device,
+
+    /// Examples in a batch
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) batch: u32,
+
+    /// Threads [default: one per core]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+
+    /// Examples that go through the network together [default: the engine's choice]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub(crate) microbatch: Option<u16>,
+
+    /// The model
+    #[arg(long, value_enum, default_value_t = Preset::Convnet)]
+    pub(crate) model: Preset,
+
+    /// How 3 x 3 convolutions are computed
+    #[arg(long, value_enum, default_value_t = Convolution::Winograd)]
+    pub(crate) convolution: Convolution,
+
+    /// How often everything is measured, after one round that is not counted
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) rounds: u32,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A model by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Preset {
+    /// The ConvNet of the paper
+    Convnet,
+    /// The same convolutions with tanh, and two linear layers
+    ConvnetTanh,
+}

@@ -1,0 +1,116 @@
+//! `bandroot eval`: how the model of a run does, measured again from its files.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::cli::{Eval, SplitName};
+use crate::terminal::output;
+use cifar_convnet::BadArgument;
+use cifar_convnet::config;
+use cifar_convnet::data::Split;
+use cifar_convnet::files;
+use cifar_convnet::run::evaluation::Evaluation;
+use cifar_convnet::run::parameters;
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report {
+    split: SplitName,
+    /// `test_accuracy`, `validation_accuracy` or `train_accuracy`, and the loss.
+    #[serde(flatten)]
+    numbers: BTreeMap<String, f64>,
+    examples: usize,
+}
+
+pub(crate) fn run(arguments: &Eval) -> anyhow::Result<()> {
+    let mut config = config::file::read(&arguments.run.join("config.toml"), &[])?;
+    let tuned = config.data.holds_out();
+    let judged_by = if tuned { SplitName::Validation } else { SplitName::Test };
+    let split = arguments.split.unwrap_or(judged_by);
+    if split == SplitName::Validation && !tuned {
+        bail!(BadArgument(format!(
+            "--split validation: {} held out nothing, its data.validation is 0",
+            arguments.run.display()
+        )));
+    }
+    let wrong = |error| BadArgument(format!("{}: {error}", arguments.run.display()));
+    let architecture = config.model.architecture(config.data.name).map_err(wrong)?;
+    let path = arguments.run.join("parameters.safetensors");
+    let bytes = std::fs::read(&path)
+        .with_context(|| format!("could not read {}; is the run finished?", path.display()))?;
+    let values = parameters::read(&architecture, &bytes)
+        .with_context(|| format!("{} is not the model of the config", path.display()))?;
+    if split == SplitName::Test {
+        // With a share held out, what stands in the place of the test examples is that share.
+        config.data.validation = 0.0;
+    }
+    let data = config.load_data()?;
+    let examples = if split == SplitName::Train { &data.train } else { &data.test };
+    let mut engine = config.engine.build(&architecture)?;
+    let classes = data.classes.len();
+    let mut table = Table::new(examples, classes)?;
+    let Evaluation { accuracy, loss } = Evaluation::with_logits(
+        &mut *engine,
+        &values,
+        examples,
+        (data.shape.numbers(), classes),
+        |index, logits| {
+            if arguments.logits.is_some() {
+                table.add(index, logits);
+            }
+        },
+    )?;
+    if let Some(path) = &arguments.logits {
+        table.write(path)?;
+    }
+    let name: String =
+        split.to_possible_value().map_or(String::new(), |value| value.get_name().into());
+    if arguments.json {
+        let numbers = [(format!("{name}_accuracy"), accuracy), (format!("{name}_loss"), loss)];
+        let report = Report { split, numbers: numbers.into(), examples: examples.len() };
+        return output::print(&files::json(&report)?);
+    }
+    // Test examples are other data; the others are those that a guarantee is for, or that none is for.
+    let exposure = if split == SplitName::Test { "" } else { " (not private)" };
+    output::print(&format!(
+        "accuracy  {:.2} % of {} {name} examples{exposure}\nloss      {:.4}\n",
+        100.0 * accuracy,
+        examples.len(),
+        loss
+    ))
+}
+
+/// The logits as CSV, in the digits that give every bit back.
+struct Table<'a> {
+    writer: csv::Writer<Vec<u8>>,
+    split: &'a Split,
+}
+
+impl<'a> Table<'a> {
+    fn new(split: &'a Split, classes: usize) -> anyhow::Result<Self> {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let logits = (0..classes).map(|class| format!("logit_{class}"));
+        let names = ["example", "label", "prediction"].map(str::to_owned);
+        writer.write_record(names.into_iter().chain(logits))?;
+        Ok(Self { writer, split })
+    }
+
+    fn add(&mut self, index: u32, logits: &[f32]) {
+        let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let prediction = logits.iter().position(|&z| z == largest);
+        let label = self.split.labels()[index as usize];
+        let prediction = prediction.map_or(String::new(), |class| class.to_string());
+        let first = [index.to_string(), label.to_string(), prediction];
+        let record = first.into_iter().chain(logits.iter().map(ToString::to_string));
+        // Writing to memory does not fail.
+        drop(self.writer.write_record(record));
+    }
+
+    fn write(self, path: &Path) -> anyhow::Result<()> {
+        files::write(path, &self.writer.into_inner()?)
+    }
+}

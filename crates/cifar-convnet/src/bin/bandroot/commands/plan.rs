@@ -1,0 +1,117 @@
+//! `bandroot plan` and `bandroot compare`: what a config promises, before any data is read.
+
+use dp_train::comparison::{self, Comparison};
+use dp_train::plan::{DpPlan, PlanRequest};
+use mf_core::Method;
+use serde::Serialize;
+
+use crate::cli::{AofCache, Compare, ConfigFile, Plan};
+use crate::terminal::output;
+use crate::terminal::progress;
+use cifar_convnet::BadArgument;
+use cifar_convnet::config::privacy::{Guarantee, Privacy};
+use cifar_convnet::config::{self, Config};
+use cifar_convnet::files;
+
+pub(crate) fn run(arguments: &Plan) -> anyhow::Result<()> {
+    let file = &arguments.config;
+    let config = config::file::read(&file.config, &file.set)?;
+    let plan = from_config(&config, file, &arguments.aof)?;
+    warn_of_delta(&config, file);
+    if arguments.json {
+        return output::print(&files::json(plan.record())?);
+    }
+    output::print(&plan.to_string())
+}
+
+/// The plan of a config file; the optimum of aof comes from the cache if it is there.
+pub(crate) fn from_file(file: &ConfigFile, cache: &AofCache) -> anyhow::Result<DpPlan> {
+    from_config(&config::file::read(&file.config, &file.set)?, file, cache)
+}
+
+/// The plan of a config that was read.
+pub(crate) fn from_config(
+    config: &Config,
+    file: &ConfigFile,
+    cache: &AofCache,
+) -> anyhow::Result<DpPlan> {
+    let request = request(config, file)?;
+    progress::solving(cache, |solver| {
+        Ok(solver.plan(request).map_err(|error| bad_config(file, &error))?)
+    })
+}
+
+/// Says if delta is so large that it allows an example to be published: whoever picks one of `N` at random and
+/// shows it is (0, 1/N)-differentially private.
+pub(crate) fn warn_of_delta(config: &Config, file: &ConfigFile) {
+    if let (Privacy::Guaranteed(Guarantee { delta, .. }), Ok(examples)) =
+        (&config.privacy, config.data.training_examples())
+        && *delta >= 1.0 / examples as f64
+    {
+        eprintln!(
+            "bandroot: warning: {}: privacy.delta = {delta:e} is not below 1 / {examples}, one in the number of \
+             training examples: that much would allow to publish one of them",
+            file.config.display()
+        );
+    }
+}
+
+/// A refusal that names the config.
+pub(crate) fn bad_config(file: &ConfigFile, error: &dyn std::fmt::Display) -> BadArgument {
+    BadArgument(format!("{}: {error}", file.config.display()))
+}
+
+fn request(config: &Config, file: &ConfigFile) -> anyhow::Result<PlanRequest> {
+    Ok(config.plan_request().map_err(|error| bad_config(file, &error))?)
+}
+
+/// What `compare --json` prints of one factorization.
+#[derive(Debug, Serialize)]
+struct Row {
+    method: String,
+    /// Bands or buffers, as the method was given them.
+    size: Option<usize>,
+    bands: usize,
+    history_rows: u64,
+    sensitivity: f64,
+    sensitivity_exact: bool,
+    expected_error: f64,
+    final_error: f64,
+    history_bytes: u64,
+    plan_seconds: f64,
+    best: bool,
+}
+
+pub(crate) fn compare(arguments: &Compare) -> anyhow::Result<()> {
+    let file = &arguments.config;
+    let config = config::file::read(&file.config, &file.set)?;
+    let request = request(&config, file)?;
+    let separation = request.min_separation;
+    let mut methods = comparison::usual_methods(request.steps, separation);
+    methods.push(Method::Aof { bands: separation, tolerance: config.tolerance() });
+    let limit = arguments.memory_limit.map(|mebibytes| mebibytes << 20);
+    let compared =
+        Comparison::new(&request, &methods, limit).map_err(|error| bad_config(file, &error))?;
+    if !arguments.json {
+        return output::print(&compared.to_string());
+    }
+    let best = compared.best();
+    let rows: Vec<Row> = compared
+        .contenders
+        .iter()
+        .map(|contender| Row {
+            method: contender.method.to_string(),
+            size: contender.method.size(),
+            bands: contender.bands,
+            history_rows: contender.history_rows,
+            sensitivity: contender.sensitivity.value,
+            sensitivity_exact: contender.sensitivity.exact,
+            expected_error: contender.expected_error,
+            final_error: contender.final_error,
+            history_bytes: contender.history_bytes,
+            plan_seconds: contender.plan_seconds,
+            best: best == Some(contender),
+        })
+        .collect();
+    output::print(&files::json(&rows)?)
+}

@@ -1,0 +1,240 @@
+//! `bandroot results import`: runs as they are kept in git: small files, no model, no secret, no path of a
+//! machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use serde_json::Value;
+
+use crate::cli::Results;
+use crate::terminal::output;
+use cifar_convnet::BadArgument;
+use cifar_convnet::files;
+
+/// Files that are taken over, where they exist.
+const KEPT: [&str; 7] = [
+    "config.toml",
+    "plan.json",
+    "environment.json",
+    "metrics.csv",
+    "summary.json",
+    "privacy.json",
+    "failed.json",
+];
+
+/// What a certificate is called whose strategy was left out: `bandroot verify` needs the whole one.
+pub(crate) const ABRIDGED: &str = "privacy-abridged.json";
+
+/// Runs one of the commands.
+pub(crate) fn run(command: &Results) -> anyhow::Result<()> {
+    let Results::Import(arguments) = command;
+    let mut runs = Vec::new();
+    for folder in &arguments.runs {
+        ensure!(folder.is_dir(), BadArgument(format!("there is no folder {}", folder.display())));
+        let before = runs.len();
+        find(folder, &mut runs)?;
+        ensure!(
+            runs.len() > before,
+            BadArgument(format!("{} holds no finished or failed run", folder.display()))
+        );
+    }
+    let (mut imported, mut there, mut abridged) = (0, 0, 0);
+    for run in &runs {
+        let files = files(run)?;
+        abridged += usize::from(files.iter().any(|(name, _)| *name == ABRIDGED));
+        match import(run, &files, &arguments.into)? {
+            true => imported += 1,
+            false => there += 1,
+        }
+    }
+    let mut text = format!("{imported} runs imported into {}", arguments.into.display());
+    if there > 0 {
+        text += &format!(", {there} were there already");
+    }
+    if abridged > 0 {
+        text += &format!(
+            "; {abridged} without the rows of their strategy: {ABRIDGED} keeps their hash, and the run \
+             folder the whole certificate for bandroot verify"
+        );
+    }
+    output::print(&text)
+}
+
+/// All folders at or below one that hold a summary or a failure, in order; hidden ones are passed by.
+fn find(folder: &Path, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    if folder.join("summary.json").is_file() || folder.join("failed.json").is_file() {
+        found.push(folder.to_owned());
+        return Ok(());
+    }
+    let mut entries = fs::read_dir(folder)
+        .and_then(|entries| entries.collect::<Result<Vec<_>, _>>())
+        .with_context(|| format!("could not read the folder {}", folder.display()))?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let hidden = entry.file_name().to_string_lossy().starts_with('.');
+        if entry.path().is_dir() && !hidden {
+            find(&entry.path(), found)?;
+        }
+    }
+    Ok(())
+}
+
+/// The files of a run as they are to be kept.
+fn files(run: &Path) -> anyhow::Result<Vec<(&'static str, String)>> {
+    let mut files = Vec::new();
+    for name in KEPT {
+        let path = run.join(name);
+        if !path.exists() {
+            continue;
+        }
+        let context = || format!("could not read {}", path.display());
+        let text = fs::read_to_string(&path).with_context(context)?;
+        if name.ends_with(".csv") {
+            files.push((name, text));
+        } else if name.ends_with(".toml") {
+            let mut table: toml::Table = text.parse().with_context(context)?;
+            // Where the data was on that machine says nothing about the run.
+            if let Some(toml::Value::String(folder)) =
+                table.get_mut("data").and_then(|data| data.get_mut("folder"))
+            {
+                *folder = without_paths(folder);
+            }
+            files.push((name, toml::to_string_pretty(&table)?));
+        } else {
+            let mut value: Value = serde_json::from_str(&text).with_context(context)?;
+            remove_paths(&mut value);
+            let long = value.get("strategy").is_some_and(|strategy| !strategy.is_null());
+            if name == "privacy.json" && long {
+                value["strategy"] = Value::Null;
+                files.push((ABRIDGED, files::json(&value)?));
+            } else {
+                files.push((name, files::json(&value)?));
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// Every string without the absolute paths in it.
+fn remove_paths(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = without_paths(text),
+        Value::Array(values) => values.iter_mut().for_each(remove_paths),
+        Value::Object(values) => values.values_mut().for_each(remove_paths),
+        _ => {}
+    }
+}
+
+/// Words that are absolute paths give way to their last part.
+fn without_paths(text: &str) -> String {
+    let last = |word: &str| match word.rsplit_once('/') {
+        Some((_, last)) if word.trim_start_matches(['"', '\'', '(']).starts_with('/') => {
+            last.to_owned()
+        }
+        _ => word.to_owned(),
+    };
+    text.split(' ').map(last).collect::<Vec<_>>().join(" ")
+}
+
+/// Writes the files into a new folder, whole or not at all; `false` if they are there already. What is there is
+/// replaced only if more runs have been made since, and it says nothing else that is new.
+fn import(run: &Path, files: &[(&str, String)], into: &Path) -> anyhow::Result<bool> {
+    let full = run.canonicalize().with_context(|| run.display().to_string())?;
+    let name = full.file_name().context("a run folder has a name")?;
+    let target = into.join(name);
+    if target.exists() {
+        for (name, text) in files {
+            let found = fs::read_to_string(target.join(name)).unwrap_or_default();
+            if is_restated(&found, text) {
+                files::write(&target.join(name), text.as_bytes())?;
+            } else if found != *text && !is_restated(text, &found) {
+                bail!(
+                    "{} is there already and differs from {} in {name}",
+                    target.display(),
+                    run.display()
+                );
+            }
+        }
+        return Ok(false);
+    }
+    let temporary =
+        into.join(format!(".{}.{}.partial", name.to_string_lossy(), std::process::id()));
+    fs::create_dir_all(&temporary)
+        .with_context(|| format!("could not make the folder {}", temporary.display()))?;
+    for (name, text) in files {
+        files::write(&temporary.join(name), text.as_bytes())?;
+    }
+    fs::rename(&temporary, &target)
+        .with_context(|| format!("could not make the folder {}", target.display()))?;
+    Ok(true)
+}
+
+/// Whether a certificate or summary differs from an older one only in the number of runs that it was chosen among,
+/// which has grown.
+fn is_restated(old: &str, new: &str) -> bool {
+    let (Ok(Value::Object(mut old)), Ok(Value::Object(mut new))) =
+        (serde_json::from_str(old), serde_json::from_str(new))
+    else {
+        return false;
+    };
+    let trials = [old.remove("trials"), new.remove("trials")];
+    let trials = trials.map(|trials| trials.and_then(|trials| trials.as_u64()));
+    let statements = [old.remove("statement"), new.remove("statement")];
+    let counted = statements.map(|statement| {
+        let statement = statement.as_ref().and_then(Value::as_str).map(str::to_owned);
+        statement.as_deref().map(without_count)
+    });
+    // A summary has the number in its statement only.
+    let grown = match (&trials, &counted) {
+        ([Some(old), Some(new)], _) => old < new,
+        (_, [Some((_, old)), Some((_, new))]) => old < new,
+        _ => false,
+    };
+    let words = counted.map(|counted| counted.map(|(words, _)| words));
+    grown && old == new && words[0] == words[1]
+}
+
+/// A statement without the number of runs it was chosen among, and that number.
+fn without_count(statement: &str) -> (String, u64) {
+    let counted = statement.split_once("; choosing among ").and_then(|(words, rest)| {
+        let (number, _) = rest.split_once(' ')?;
+        Some((words.to_owned(), number.parse().ok()?))
+    });
+    counted.unwrap_or_else(|| (statement.to_owned(), 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_number_of_runs_that_has_grown_is_taken_over() {
+        let certificate = |epsilon: f64, trials: u64| {
+            let sweep = format!("; choosing among {trials} runs is not covered");
+            let statement = format!("private{}", if trials > 1 { &sweep } else { "" });
+            let value =
+                serde_json::json!({"epsilon": epsilon, "trials": trials, "statement": statement});
+            let mut summary = value.clone();
+            summary.as_object_mut().unwrap().remove("trials");
+            [value.to_string(), summary.to_string()]
+        };
+        let [one, eight, other] = [certificate(4.0, 1), certificate(4.0, 8), certificate(3.0, 8)];
+        for file in [0, 1] {
+            assert!(is_restated(&one[file], &eight[file]));
+            assert!(!is_restated(&eight[file], &one[file]));
+            assert!(!is_restated(&one[file], &one[file]));
+            assert!(!is_restated(&one[file], &other[file]));
+            let louder = eight[file].replace("private;", "very private;");
+            assert!(!is_restated(&one[file], &louder));
+        }
+        assert!(!is_restated("", &one[0]));
+    }
+
+    #[test]
+    fn paths_of_a_machine_are_cut_and_others_stay() {
+        let cut = without_paths("bandroot train /home/me/a.toml --out results/run \"/x/y\"");
+        assert_eq!(cut, "bandroot train a.toml --out results/run y\"");
+        assert_eq!(without_paths("1/2 of and/or"), "1/2 of and/or");
+    }
+}

@@ -1,0 +1,50 @@
+//! `bandroot`: private training with matrix-factorization noise, from the command line.
+
+mod terminal;
+mod cli;
+mod fetch;
+mod commands;
+mod sweep;
+mod paper;
+
+#[cfg(test)]
+mod fuzz;
+
+use std::process::ExitCode;
+
+use cifar_convnet::config;
+use clap::Parser;
+
+use crate::cli::{Cli, Command, Reproduce};
+use crate::commands::{
+    audit, bench, calibrate, data, eval, factorize, plan, results, train, verify,
+};
+use crate::paper::{report, reproduce};
+use crate::terminal::{output, progress};
+
+fn main() -> ExitCode {
+    sweep::child::live_no_longer_than_the_sweep();
+    progress::show_warnings();
+    let outcome = match Cli::parse().command {
+        Command::Factorize(arguments) => factorize::run(&arguments),
+        Command::Reproduce(Reproduce::Errors(arguments)) => reproduce::errors::run(&arguments),
+        Command::Reproduce(Reproduce::Runtimes(arguments)) => reproduce::runtimes::run(&arguments),
+        Command::Reproduce(Reproduce::Accuracy(arguments)) => reproduce::accuracy::run(&arguments),
+        Command::Reproduce(Reproduce::Frontier(arguments)) => reproduce::frontier::run(&arguments),
+        Command::Calibrate(arguments) => calibrate::run(&arguments),
+        Command::Train(arguments) => train::run(&arguments),
+        Command::Eval(arguments) => eval::run(&arguments),
+        Command::Sweep(arguments) => sweep::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
+        Command::Results(command) => results::run(&command),
+        Command::Plan(arguments) => plan::run(&arguments),
+        Command::Compare(arguments) => plan::compare(&arguments),
+        Command::Verify(arguments) => verify::run(&arguments),
+        Command::Audit(arguments) => audit::audit(&arguments),
+        Command::Bench(command) => bench::run(&command),
+        Command::Data(command) => data::run(&command),
+        Command::ConfigReference => output::print(&config::page::reference()),
+        Command::Completions { shell } => output::print(&cli::completions(shell)),
+    };
+    output::exit_code(outcome)
+}

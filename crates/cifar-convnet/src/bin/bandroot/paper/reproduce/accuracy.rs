@@ -1,0 +1,288 @@
+//! `bandroot reproduce accuracy`: the cells of the paper's accuracy tables, as many as there is time for.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::ensure;
+use indicatif::HumanDuration;
+use toml::{Table, Value};
+
+use crate::cli::Accuracy;
+use crate::paper::published::{self, AccuracyRow, Regime};
+use crate::paper::report::comparison::{self, METHODS};
+use crate::paper::report::record::{Record, Records};
+use crate::paper::reproduce::cost::Calibration;
+use crate::paper::reproduce::trials::{self, Trials};
+use crate::paper::reproduce::tuned::{HyperParameters, Tuned};
+use crate::sweep;
+use crate::sweep::attempts;
+use crate::sweep::cell::Cell;
+use crate::sweep::runner::{Runner, Tally};
+use crate::terminal::output;
+use cifar_convnet::BadArgument;
+use cifar_convnet::config;
+
+/// A run that is missing.
+#[derive(Debug, Clone)]
+struct Missing {
+    cell: Cell,
+    row: AccuracyRow,
+    /// Runs of its cell that come before it: those that exist, and those with earlier seeds.
+    rank: usize,
+}
+
+pub(crate) fn run(arguments: &Accuracy) -> anyhow::Result<()> {
+    ensure!(arguments.jobs > 0, BadArgument("--jobs must be at least 1".into()));
+    for method in &arguments.method {
+        ensure!(
+            METHODS.contains(&method.as_str()),
+            BadArgument(format!("--method: the paper's tables have {METHODS:?}, not {method}"))
+        );
+    }
+    let all = published::accuracy()?;
+    let tuned = Tuned::read(&arguments.tuned, &all)?;
+    let rows: Vec<AccuracyRow> =
+        all.iter().filter(|row| is_selected(row, arguments)).cloned().collect();
+    ensure!(
+        !rows.is_empty(),
+        BadArgument(
+            "no cell of the paper's accuracy tables has this --participation, --epsilon, --method, --epochs \
+             and --steps"
+                .into()
+        )
+    );
+    let recorded = recorded(arguments)?;
+    let mut missing = plan(&rows, &tuned, &recorded, arguments)?;
+    let wanted = rows.len() * arguments.seeds.len();
+    if missing.is_empty() {
+        if !arguments.dry_run && arguments.out.join(".sweep").is_dir() {
+            settle(&all, &tuned, &[], arguments)?;
+        }
+        return output::print(&format!("nothing is missing: all {wanted} runs are recorded"));
+    }
+    let cells: Vec<Cell> = missing.iter().map(|missing| missing.cell.clone()).collect();
+    let calibration = Calibration::measure(&cells)?;
+    // Most information first: a first seed everywhere before a second anywhere, short runs before long.
+    missing.sort_by_cached_key(|missing| (missing.rank, calibration.cost(&missing.cell)));
+    let cells: Vec<Cell> = missing.iter().map(|missing| missing.cell.clone()).collect();
+    // Runs at once share the processor.
+    let cost = |cell: &Cell| calibration.cost(cell) * arguments.jobs as u32;
+    let costs: Vec<Duration> = cells.iter().map(cost).collect();
+    eprintln!("{}", calibration.describe());
+    output::print(&forecast(&missing, &costs, wanted, arguments))?;
+    if arguments.dry_run {
+        return Ok(());
+    }
+    let mut runner = Runner::new(&arguments.out, arguments.jobs, arguments.retry_failed)?;
+    if let Some(budget) = arguments.budget {
+        runner = runner.within(budget);
+    }
+    let planned: Vec<(String, AccuracyRow)> =
+        missing.into_iter().map(|missing| (missing.cell.name, missing.row)).collect();
+    // Also before anything runs: if this is killed, what is recorded has been told what was about to begin.
+    settle(&all, &tuned, &planned, arguments)?;
+    let outcome = runner.run("accuracy", &cells, Some(&costs));
+    let settled = settle(&all, &tuned, &planned, arguments);
+    let tally = outcome?;
+    settled?;
+    let Tally { done, failed, left, .. } = tally;
+    output::print(&format!(
+        "{done} done, {failed} failed, {left} left; to see them beside the paper: bandroot results import {} --into \
+         results/accuracy, then bandroot report",
+        arguments.out.display()
+    ))?;
+    sweep::finish(&tally, &arguments.out, &runner)
+}
+
+/// However it went: what was begun counts in the certificates of all runs in the folder.
+fn settle(
+    rows: &[AccuracyRow],
+    tuned: &Tuned,
+    planned: &[(String, AccuracyRow)],
+    arguments: &Accuracy,
+) -> anyhow::Result<()> {
+    let recorded = &recorded(arguments)?;
+    let trials = Trials { rows, tuned, recorded, planned };
+    attempts::settle(&arguments.out, |cell, attempts| trials.of(cell, attempts))
+}
+
+/// The runs among the results and in the folder that is worked in.
+fn recorded(arguments: &Accuracy) -> anyhow::Result<Vec<Record>> {
+    let mut recorded = Vec::new();
+    for folder in [&arguments.results, &arguments.out] {
+        if folder.is_dir() {
+            recorded.extend(Records::read(folder, Path::new(""))?.runs);
+        }
+    }
+    Ok(recorded)
+}
+
+fn is_selected(row: &AccuracyRow, arguments: &Accuracy) -> bool {
+    let any = |list: &[usize], value: usize| list.is_empty() || list.contains(&value);
+    let place = match row.regime {
+        // A list for one participation asks for nothing of the other.
+        Regime::Single => arguments.epochs.is_empty() && any(&arguments.steps, row.steps),
+        Regime::Repeated => {
+            arguments.steps.is_empty() && any(&arguments.epochs, row.participations)
+        }
+    };
+    place
+        && arguments.participation.is_none_or(|regime| regime == row.regime)
+        && (arguments.epsilon.is_empty() || arguments.epsilon.contains(&row.epsilon))
+        && (arguments.method.is_empty() || arguments.method.contains(&row.method))
+}
+
+/// The runs that are not recorded yet with these hyper-parameters.
+fn plan(
+    rows: &[AccuracyRow],
+    tuned: &Tuned,
+    recorded: &[Record],
+    arguments: &Accuracy,
+) -> anyhow::Result<Vec<Missing>> {
+    let mut missing: Vec<Missing> = Vec::new();
+    for row in rows {
+        let parameters = tuned.of(row);
+        let mut exists: Vec<u64> = recorded
+            .iter()
+            .filter(|run| comparison::is_of_the_paper(run) && comparison::is_of(run, row))
+            .filter(|run| has(run, &parameters))
+            .map(|run| run.seed)
+            .collect();
+        exists.sort_unstable();
+        // A run and its copy among the results are one.
+        exists.dedup();
+        let seeds: Vec<u64> =
+            arguments.seeds.iter().copied().filter(|seed| !exists.contains(seed)).collect();
+        let trials = parameters.searched + (exists.len() + seeds.len()) as u64;
+        for (rank, seed) in (exists.len()..).zip(seeds) {
+            let base = base(row, &parameters, arguments).ok_or_else(|| {
+                anyhow::anyhow!("{}: the config could not be made", arguments.tuned.display())
+            })?;
+            let prefix = trials::prefix(row);
+            let cell = Cell::new(&arguments.tuned, &base, &prefix, Vec::new(), seed, trials)?;
+            // One epoch in batches of 500 is in both tables, and one run, however many it is chosen among.
+            let canonical = cell.config.canonical()?;
+            let same = |other: &Missing| {
+                other.cell.config.canonical().is_ok_and(|other| other == canonical)
+            };
+            if !missing.iter().any(same) {
+                missing.push(Missing { cell, row: row.clone(), rank });
+            }
+        }
+    }
+    Ok(missing)
+}
+
+/// Whether a run was made with these hyper-parameters.
+fn has(run: &Record, parameters: &HyperParameters) -> bool {
+    let is = |key: &str, value: f64| run.show(key).parse::<f64>().is_ok_and(|found| found == value);
+    is("privacy.clip_norm", parameters.clip_norm)
+        && is("optimizer.learning_rate", parameters.learning_rate)
+        && is("optimizer.momentum", parameters.momentum)
+        && is("optimizer.decay_factor", parameters.decay_factor)
+}
+
+/// The config of a cell, as far as it depends on neither seed nor trials.
+fn base(row: &AccuracyRow, parameters: &HyperParameters, arguments: &Accuracy) -> Option<Table> {
+    let text = |text: &str| Value::String(text.to_owned());
+    let mut table = Table::new();
+    let mut set = |key: &str, value: Value| config::file::set(&mut table, key, value);
+    set("data.name", text("cifar10"))?;
+    set("data.folder", text(&arguments.data.to_string_lossy()))?;
+    set("model.name", text("convnet"))?;
+    set("privacy.epsilon", Value::Float(row.epsilon))?;
+    set("privacy.delta", Value::Float(row.delta))?;
+    set("privacy.clip_norm", Value::Float(parameters.clip_norm))?;
+    set("noise.method", text(&row.method))?;
+    set("optimizer.learning_rate", Value::Float(parameters.learning_rate))?;
+    set("optimizer.momentum", Value::Float(parameters.momentum))?;
+    set("optimizer.decay_factor", Value::Float(parameters.decay_factor))?;
+    set("training.epochs", Value::Integer(row.participations as i64))?;
+    set("training.batch_size", Value::Integer(row.batch_size as i64))?;
+    Some(table)
+}
+
+/// What is missing and what it will cost, in the order in which it is run.
+fn forecast(
+    missing: &[Missing],
+    costs: &[Duration],
+    wanted: usize,
+    arguments: &Accuracy,
+) -> String {
+    let mut table = crate::terminal::table::Table::new(&[
+        "participation",
+        "epsilon",
+        "method",
+        "n",
+        "k",
+        "seed",
+        "cost",
+        "end",
+    ]);
+    let (mut end, mut total, mut fitting) = (Duration::ZERO, Duration::ZERO, 0);
+    let jobs = arguments.jobs as u32;
+    for (Missing { cell, row, .. }, &cost) in missing.iter().zip(costs) {
+        let share = cost / jobs;
+        total += share;
+        let fits = arguments.budget.is_none_or(|budget| end + share <= budget);
+        if fits {
+            end += share;
+            fitting += 1;
+        }
+        table.push(vec![
+            row.regime.to_string(),
+            row.epsilon.to_string(),
+            row.method.clone(),
+            row.steps.to_string(),
+            row.participations.to_string(),
+            cell.seed.to_string(),
+            HumanDuration(cost).to_string(),
+            if fits { HumanDuration(end).to_string() } else { "no time".to_owned() },
+        ]);
+    }
+    let budget = arguments
+        .budget
+        .map_or(String::new(), |budget| format!("; {fitting} fit into {}", HumanDuration(budget)));
+    format!(
+        "{}\n{} of {wanted} runs are missing, about {} on this machine{budget}\n",
+        table.to_text(),
+        missing.len(),
+        HumanDuration(total)
+    )
+}
+
+/// Reads `90m`, `1h30m`, `45s`.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let usage = || format!("{text:?} is no duration; write 45s, 90m or 1h30m");
+    let (mut seconds, mut digits) = (0_u64, String::new());
+    for c in text.chars() {
+        let unit = match c {
+            '0'..='9' => {
+                digits.push(c);
+                continue;
+            }
+            's' => 1,
+            'm' => 60,
+            'h' => 3600,
+            _ => return Err(usage()),
+        };
+        let number: u64 = digits.parse().map_err(|_| usage())?;
+        seconds += number.checked_mul(unit).ok_or_else(usage)?;
+        digits.clear();
+    }
+    if digits.is_empty() && seconds > 0 { Ok(Duration::from_secs(seconds)) } else { Err(usage()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_and_nonsense_is_not() {
+        let seconds = |text| parse_duration(text).unwrap().as_secs();
+        assert_eq!([seconds("45s"), seconds("90m"), seconds("1h30m")], [45, 5400, 5400]);
+        for text in ["", "90", "m", "1x", "-5m", "0s", "1h30"] {
+            assert!(parse_duration(text).unwrap_err().contains("90m"), "{text}");
+        }
+    }
+}

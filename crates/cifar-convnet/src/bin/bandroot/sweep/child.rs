@@ -1,0 +1,157 @@
+//! One cell, trained by a process of its own: a crash there is a failure here, and no more.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+
+use super::attempts;
+use super::cell::{Cell, Failure, State};
+use super::claim::{Claim, HEARTBEAT};
+use cifar_convnet::files;
+
+/// Names the process without which this one is not to live.
+const PARENT: &str = "BANDROOT_PARENT";
+
+/// Lines of standard error that a failure keeps.
+const LINES: usize = 20;
+
+/// How often the process is looked after.
+const POLL: Duration = Duration::from_millis(20);
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Ending {
+    Done,
+    Failed(Failure),
+    /// It was told to stop, or another machine has taken the cell.
+    Stopped,
+}
+
+/// Trains a cell whose claim is ours, from the start or from its last checkpoint.
+///
+/// # Errors
+/// If the folder cannot be written or the process not be started: nothing that has to do with this cell alone.
+pub(crate) fn train(
+    cell: &Cell,
+    sweep: &Path,
+    notes: &Path,
+    threads: Option<usize>,
+    claim: &Claim<'_>,
+    stop: &AtomicBool,
+) -> anyhow::Result<Ending> {
+    let folder = cell.folder(sweep);
+    cell.sweep_up(sweep, false)?;
+    let resumed = cell.state(sweep)? == State::Started;
+    let mut arguments = vec!["train".into()];
+    if resumed {
+        arguments.extend(["--resume".into(), folder.clone().into_os_string()]);
+    } else {
+        attempts::note(sweep, &cell.name)?;
+        cell.clear(sweep)?;
+        let config = notes.join(format!("{}.toml", cell.name));
+        files::write(&config, cell.toml()?.as_bytes())?;
+        arguments.push(config.into_os_string());
+        arguments.extend(["--out".into(), folder.clone().into_os_string()]);
+    }
+    arguments.push("--json".into());
+    let log = notes.join(format!("{}.stderr", cell.name));
+    let stderr =
+        File::create(&log).with_context(|| format!("could not write {}", log.display()))?;
+    let program = std::env::current_exe().context("the path of this program")?;
+    let mut command = Command::new(program);
+    command.args(&arguments).stdin(claim.lock()?).stdout(Stdio::null()).stderr(stderr);
+    command.env(PARENT, std::process::id().to_string());
+    if let Some(threads) = threads {
+        command.env("RAYON_NUM_THREADS", threads.to_string());
+    }
+    let mut child = command.spawn().context("could not start this program again")?;
+    let Some(status) = look_after(&mut child, claim, stop)? else {
+        return Ok(Ending::Stopped);
+    };
+    // The summary is the last thing that a run writes: with it the run is done, whatever came after.
+    if folder.join("summary.json").exists() {
+        cell.sweep_up(sweep, true)?;
+        return Ok(Ending::Done);
+    }
+    if stop.load(Ordering::SeqCst) {
+        return Ok(Ending::Stopped);
+    }
+    let text = fs::read(&log).with_context(|| format!("could not read {}", log.display()))?;
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
+    let failure = Failure {
+        command: format!("bandroot {}", words.join(" ")),
+        exit_code: status.code(),
+        status: status.to_string(),
+        stderr: lines[lines.len().saturating_sub(LINES)..].to_vec(),
+        resumed,
+        unix_time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+    };
+    fs::create_dir_all(&folder)
+        .with_context(|| format!("could not make the folder {}", folder.display()))?;
+    files::write(&folder.join("failed.json"), files::json(&failure)?.as_bytes())?;
+    Ok(Ending::Failed(failure))
+}
+
+/// Waits for the end, and keeps the claim alive meanwhile; `None` if the cell was lost.
+fn look_after(
+    child: &mut Child,
+    claim: &Claim<'_>,
+    stop: &AtomicBool,
+) -> anyhow::Result<Option<ExitStatus>> {
+    let (mut touched, mut told) = (Instant::now(), false);
+    loop {
+        if let Some(status) = child.try_wait().context("could not wait for a run")? {
+            return Ok(Some(status));
+        }
+        if touched.elapsed() >= HEARTBEAT {
+            touched = Instant::now();
+            // A claim that cannot be touched is about to look dead: better no run than two.
+            if !claim.touch().unwrap_or(false) {
+                child.kill().context("could not end a run")?;
+                child.wait().context("could not wait for a run")?;
+                return Ok(None);
+            }
+        }
+        if stop.load(Ordering::SeqCst) && !told {
+            told = true;
+            ask_to_stop(child);
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Asks a run to write a checkpoint and end. It may have ended by itself.
+#[cfg(target_os = "linux")]
+fn ask_to_stop(child: &Child) {
+    use rustix::process::{Pid, Signal, kill_process};
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, Signal::INT);
+    }
+}
+
+/// On a terminal the run gets the same interrupt as we do.
+#[cfg(not(target_os = "linux"))]
+fn ask_to_stop(_: &Child) {}
+
+/// Ends this process when the sweep that started it ends, however that happens. Elsewhere than on Linux the
+/// run goes on by itself, and its claim with it.
+pub(crate) fn live_no_longer_than_the_sweep() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+        let Ok(parent) = std::env::var(PARENT) else { return };
+        let set = set_parent_process_death_signal(Some(Signal::KILL));
+        let alive = getppid().is_some_and(|pid| pid.as_raw_nonzero().to_string() == parent);
+        // It may have ended before the signal was set.
+        if set.is_err() || !alive {
+            eprintln!("bandroot: the sweep that started this run is gone");
+            std::process::exit(1);
+        }
+    }
+}

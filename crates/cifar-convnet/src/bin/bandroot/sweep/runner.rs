@@ -1,0 +1,315 @@
+//! Runs the cells that are missing, some at a time, beside other processes that do the same.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use indicatif::{HumanDuration, ProgressBar};
+use serde::Serialize;
+
+use super::attempts;
+use super::cell::{Cell, State};
+use super::child::{self, Ending};
+use super::claim::Claims;
+use crate::terminal::progress;
+
+/// How long to wait for cells that others run before looking again.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What runs cells in one folder.
+#[derive(Debug)]
+pub(crate) struct Runner {
+    folder: PathBuf,
+    /// Claims, configs and logs.
+    notes: PathBuf,
+    jobs: usize,
+    /// Failures from before this moment, in seconds since 1970, are tried again.
+    retry_before: Option<u64>,
+    /// No cell is started that would not end by then.
+    deadline: Option<Instant>,
+    stop: Arc<AtomicBool>,
+}
+
+/// How the cells stand at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub(crate) struct Tally {
+    pub(crate) cells: usize,
+    pub(crate) done: usize,
+    pub(crate) failed: usize,
+    /// Stopped, or not started because the time would not do.
+    pub(crate) left: usize,
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.cells += other.cells;
+        self.done += other.done;
+        self.failed += other.failed;
+        self.left += other.left;
+    }
+}
+
+/// What is known about a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// To do, or done by others.
+    Open,
+    /// Run by one of our threads.
+    Ours,
+    Done,
+    Failed,
+    Left,
+}
+
+/// What the threads share.
+struct Board<'a> {
+    cells: &'a [Cell],
+    costs: Option<&'a [Duration]>,
+    standing: Mutex<Vec<Standing>>,
+    claims: Claims,
+    bar: ProgressBar,
+    start: Instant,
+    work_before: u64,
+}
+
+impl Runner {
+    /// Makes the folder if it is not there.
+    pub(crate) fn new(folder: &Path, jobs: usize, retry_failed: bool) -> anyhow::Result<Self> {
+        let notes = folder.join(".sweep");
+        std::fs::create_dir_all(&notes)
+            .with_context(|| format!("could not make the folder {}", notes.display()))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&stop);
+        // A second handler in one process is refused; the first one stays, which is as good.
+        drop(ctrlc::set_handler(move || seen.store(true, Ordering::SeqCst)));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let retry_before = retry_failed.then_some(now);
+        Ok(Self { folder: folder.to_owned(), notes, jobs, retry_before, deadline: None, stop })
+    }
+
+    /// No cell is started that would not end within this time from now.
+    pub(crate) fn within(self, budget: Duration) -> Self {
+        Self { deadline: Some(Instant::now() + budget), ..self }
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+    }
+
+    /// Runs all cells that are missing, in their order, and waits for those that other processes run.
+    /// `costs` says how long each will take, for the deadline.
+    ///
+    /// # Errors
+    /// If the folder cannot be used. A run that fails is no error: its `failed.json` says why.
+    pub(crate) fn run(
+        &self,
+        title: &str,
+        cells: &[Cell],
+        costs: Option<&[Duration]>,
+    ) -> anyhow::Result<Tally> {
+        let all = cells.iter().map(Cell::examples).sum();
+        let mut board = Board {
+            cells,
+            costs,
+            standing: Mutex::new(vec![Standing::Open; cells.len()]),
+            claims: Claims::new(&self.notes),
+            bar: progress::sweep_bar(all, title),
+            start: Instant::now(),
+            work_before: 0,
+        };
+        board.work_before = board.work(&self.folder);
+        let board = &board;
+        let outcome = thread::scope(|scope| {
+            let workers: Vec<_> =
+                (0..self.jobs.max(1)).map(|_| scope.spawn(|| self.work(board))).collect();
+            while workers.iter().any(|worker| !worker.is_finished()) {
+                board.show(&self.folder);
+                thread::sleep(PAUSE);
+            }
+            workers.into_iter().try_for_each(|worker| match worker.join() {
+                Ok(outcome) => outcome,
+                Err(panic) => std::panic::resume_unwind(panic),
+            })
+        });
+        board.bar.finish_and_clear();
+        outcome?;
+        Ok(board.tally())
+    }
+
+    /// One thread: takes cells until none is open.
+    fn work(&self, board: &Board<'_>) -> anyhow::Result<()> {
+        let outcome = self.take_cells(board);
+        if outcome.is_err() {
+            // The other threads would go on for hours before the message is seen.
+            self.stop.store(true, Ordering::SeqCst);
+        }
+        outcome
+    }
+
+    fn take_cells(&self, board: &Board<'_>) -> anyhow::Result<()> {
+        loop {
+            let (mut busy, mut ran) = (false, false);
+            for index in 0..board.cells.len() {
+                if self.is_stopped() {
+                    return Ok(());
+                }
+                if !board.take(index) {
+                    continue;
+                }
+                let standing = self.attend(board, index)?;
+                board.lock()[index] = standing;
+                busy |= standing == Standing::Open;
+                // After a run the first open cells come first again.
+                ran = standing != Standing::Open && standing != Standing::Left;
+                if ran {
+                    break;
+                }
+            }
+            if !ran && !busy {
+                return Ok(());
+            }
+            if !ran {
+                thread::sleep(PAUSE);
+            }
+        }
+    }
+
+    /// Looks after one cell: what it stands at afterwards. `Open` if another process has it.
+    fn attend(&self, board: &Board<'_>, index: usize) -> anyhow::Result<Standing> {
+        let cell = &board.cells[index];
+        if let Some(standing) = self.settled(cell)? {
+            return Ok(standing);
+        }
+        let late = |deadline: Instant| {
+            let cost = board.costs.map_or(Duration::ZERO, |costs| costs[index]);
+            Instant::now() + cost > deadline
+        };
+        if self.deadline.is_some_and(late) {
+            return Ok(Standing::Left);
+        }
+        let Some(claim) = board.claims.claim(&cell.name)? else {
+            return Ok(Standing::Open);
+        };
+        // It may have been settled before it was ours.
+        if let Some(standing) = self.settled(cell)? {
+            claim.give_back()?;
+            return Ok(standing);
+        }
+        attempts::remember(&self.folder, &cell.name)?;
+        match cell.state(&self.folder)? {
+            State::Done { .. } => {
+                cell.sweep_up(&self.folder, true)?;
+                claim.give_back()?;
+                return Ok(Standing::Done);
+            }
+            // A continuation that failed would fail again.
+            State::Failed(failure) if failure.resumed => cell.clear(&self.folder)?,
+            State::Failed(_) => {
+                let path = cell.folder(&self.folder).join("failed.json");
+                std::fs::remove_file(&path)
+                    .with_context(|| format!("could not remove {}", path.display()))?;
+            }
+            State::Open | State::Started => {}
+        }
+        let ending =
+            child::train(cell, &self.folder, &self.notes, self.threads(), &claim, &self.stop)?;
+        claim.give_back()?;
+        Ok(match ending {
+            Ending::Done => {
+                let accuracy = 100.0 * cell.result(&self.folder)?.accuracy;
+                board.say(index, &format!("{accuracy:.2} %"));
+                Standing::Done
+            }
+            Ending::Failed(failure) => {
+                let last = failure.stderr.last().map_or("", |line| line.as_str());
+                board.say(index, &format!("failed ({}): {last}", failure.status));
+                Standing::Failed
+            }
+            Ending::Stopped => Standing::Open,
+        })
+    }
+
+    /// What a cell stands at if there is nothing left to do.
+    fn settled(&self, cell: &Cell) -> anyhow::Result<Option<Standing>> {
+        Ok(match cell.state(&self.folder)? {
+            State::Done { leftovers: false } => Some(Standing::Done),
+            State::Failed(failure)
+                if self.retry_before.is_none_or(|before| failure.unix_time >= before) =>
+            {
+                Some(Standing::Failed)
+            }
+            _ => None,
+        })
+    }
+
+    /// Threads for each run, if there are several at once and the user has not said.
+    fn threads(&self) -> Option<usize> {
+        let free = self.jobs > 1 && std::env::var_os("RAYON_NUM_THREADS").is_none();
+        free.then(|| (rayon::current_num_threads() / self.jobs).max(1))
+    }
+}
+
+impl Board<'_> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Standing>> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes an open cell for the calling thread.
+    fn take(&self, index: usize) -> bool {
+        let mut standing = self.lock();
+        let open = standing[index] == Standing::Open;
+        if open {
+            standing[index] = Standing::Ours;
+        }
+        open
+    }
+
+    /// Examples that are behind us, ours and others'.
+    fn work(&self, folder: &Path) -> u64 {
+        let standing = self.lock().clone();
+        let work = |(cell, standing): (&Cell, Standing)| {
+            let all = cell.examples();
+            let done = match standing {
+                Standing::Done | Standing::Failed => return all,
+                _ if cell.folder(folder).join("summary.json").exists() => return all,
+                _ => cell.epochs_done(folder) as u64,
+            };
+            all * done / cell.config.training.epochs.max(1) as u64
+        };
+        self.cells.iter().zip(standing).map(work).sum()
+    }
+
+    fn show(&self, folder: &Path) {
+        let work = self.work(folder);
+        self.bar.set_position(work);
+        let tally = self.tally();
+        let failed =
+            if tally.failed > 0 { format!(", {} failed", tally.failed) } else { String::new() };
+        let left = self.time_left(work).map_or(String::new(), |left| format!(", {left} left"));
+        self.bar.set_message(format!("{}/{} runs{failed}{left}", tally.done, tally.cells));
+    }
+
+    /// At the speed so far; nothing before there is one.
+    fn time_left(&self, work: u64) -> Option<HumanDuration> {
+        let all: u64 = self.cells.iter().map(Cell::examples).sum();
+        let made = work.saturating_sub(self.work_before);
+        let left = all.saturating_sub(work) as f64 / made as f64;
+        (made > 0).then(|| HumanDuration(self.start.elapsed().mul_f64(left)))
+    }
+
+    /// One line for a run that ended, above the bar or in the log.
+    fn say(&self, index: usize, what: &str) {
+        self.bar.suspend(|| eprintln!("{}: {what}", self.cells[index].name));
+    }
+
+    fn tally(&self) -> Tally {
+        let standing = self.lock();
+        let count = |wanted| standing.iter().filter(|&&found| found == wanted).count();
+        let (cells, done, failed) =
+            (standing.len(), count(Standing::Done), count(Standing::Failed));
+        Tally { cells, done, failed, left: cells - done - failed }
+    }
+}

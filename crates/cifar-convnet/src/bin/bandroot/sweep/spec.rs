@@ -1,0 +1,341 @@
+//! The file of a sweep: a base config, a grid over its keys, seeds, and how to choose.
+//!
+//! ```toml
+//! base = "cifar10-bsr.toml"
+//! seeds = [0, 1, 2]
+//!
+//! [grid]
+//! "noise.method" = ["bsr", "aof"]
+//! "optimizer.learning_rate" = [0.1, 0.2]
+//!
+//! [select] # leave it out to run the grid and choose nothing
+//! by = ["noise.method"]
+//! validation = 0.2
+//! seeds = [0, 1, 2, 3, 4]
+//!
+//! [halving] # leave it out to run every setting to its end
+//! epochs = [1, 3]
+//! keep = 0.33
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+use serde::Deserialize;
+use toml::{Table, Value};
+
+use super::cell::Cell;
+use cifar_convnet::BadArgument;
+use cifar_convnet::config;
+
+/// Settings of the largest grid: every one of them is checked before anything runs.
+const MOST_SETTINGS: usize = 10_000;
+
+/// A sweep as it is written.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    base: PathBuf,
+    #[serde(default = "one_seed")]
+    seeds: Vec<u64>,
+    #[serde(default)]
+    grid: Table,
+    select: Option<Select>,
+    halving: Option<Halving>,
+}
+
+fn one_seed() -> Vec<u64> {
+    vec![0]
+}
+
+/// How the runs of the grid are judged, and what follows for the best.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Select {
+    /// Keys of the grid: one choice for every combination of their values.
+    #[serde(default)]
+    pub(crate) by: Vec<String>,
+    /// Share of the training examples that the grid is judged by.
+    #[serde(default = "a_fifth")]
+    pub(crate) validation: f64,
+    /// Seeds of the final runs, on all training examples, tested once.
+    pub(crate) seeds: Vec<u64>,
+}
+
+fn a_fifth() -> f64 {
+    0.2
+}
+
+/// Short runs first, the best of which go on.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Halving {
+    /// Epochs of the short runs, rising; the last round has the epochs of the config.
+    pub(crate) epochs: Vec<usize>,
+    /// Share of the settings that a round keeps, rounded up.
+    pub(crate) keep: f64,
+}
+
+/// A combination of the grid's values, in the order of its keys.
+pub(crate) type Setting = Vec<(String, Value)>;
+
+/// A sweep that was read and checked.
+#[derive(Debug, Clone)]
+pub(crate) struct Spec {
+    path: PathBuf,
+    base: Table,
+    pub(crate) seeds: Vec<u64>,
+    pub(crate) settings: Vec<Setting>,
+    pub(crate) select: Option<Select>,
+    pub(crate) halving: Option<Halving>,
+}
+
+impl Spec {
+    /// Reads a sweep; the path of the base is relative to the file.
+    ///
+    /// # Errors
+    /// Every message names the file and the key.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("could not read the sweep {}", path.display()))?;
+        Self::parse(path, &text, |base| config::file::read_table(base, &[]))
+    }
+
+    /// A sweep from its text, with what reads its base.
+    pub(super) fn parse(
+        path: &Path,
+        text: &str,
+        read_base: impl FnOnce(&Path) -> anyhow::Result<Table>,
+    ) -> anyhow::Result<Self> {
+        let written: Written = toml::from_str(text).map_err(|error| {
+            let line = config::file::line_of(text, error.span());
+            BadArgument(format!("{}, line {line}: {}", path.display(), error.message()))
+        })?;
+        let refuse = |what: String| BadArgument(format!("{}: {what}", path.display()));
+        let base = path.parent().unwrap_or(Path::new("")).join(&written.base);
+        let base = read_base(&base).with_context(|| format!("the base of {}", path.display()))?;
+        check_seeds("seeds", &written.seeds).map_err(refuse)?;
+        let settings = combinations(&written.grid).map_err(refuse)?;
+        let in_grid = |key: &str| settings[0].iter().any(|(found, _)| found == key);
+        for (owner, key) in [("seeds", "training.seed"), ("the sweep", "privacy.trials")] {
+            ensure!(!in_grid(key), refuse(format!("{key} is set by {owner}, not by the grid")));
+        }
+        if let Some(select) = &written.select {
+            check_seeds("select.seeds", &select.seeds).map_err(refuse)?;
+            for key in &select.by {
+                ensure!(
+                    in_grid(key),
+                    refuse(format!("select.by names {key}, which is not in the grid"))
+                );
+            }
+            ensure!(
+                !in_grid("data.validation"),
+                refuse("data.validation is set by select, not by the grid".into())
+            );
+            ensure!(
+                select.validation > 0.0,
+                refuse(
+                    "select.validation must be positive: nothing is chosen on the test examples"
+                        .into()
+                )
+            );
+        }
+        if let Some(Halving { epochs, keep }) = &written.halving {
+            ensure!(
+                written.select.is_some(),
+                refuse("halving needs select: it keeps the best on validation examples".into())
+            );
+            ensure!(
+                epochs.first().is_some_and(|&first| first > 0) && epochs.is_sorted_by(|a, b| a < b),
+                refuse("halving.epochs must be rising and at least 1".into())
+            );
+            ensure!(
+                *keep > 0.0 && *keep < 1.0,
+                refuse(format!("halving.keep must be between 0 and 1, but it is {keep}"))
+            );
+        }
+        let Written { seeds, select, halving, .. } = written;
+        let spec = Self { path: path.to_owned(), base, seeds, settings, select, halving };
+        // Every config is checked before anything runs.
+        for setting in &spec.settings {
+            spec.cell("", setting.clone(), spec.seeds[0], 1)?;
+        }
+        Ok(spec)
+    }
+
+    /// The cell of a setting.
+    pub(crate) fn cell(
+        &self,
+        prefix: &str,
+        setting: Setting,
+        seed: u64,
+        trials: u64,
+    ) -> anyhow::Result<Cell> {
+        Cell::new(&self.path, &self.base, prefix, setting, seed, trials)
+    }
+
+    /// The cells of a grid without a choice: every setting with every seed.
+    pub(crate) fn cells(&self) -> anyhow::Result<Vec<Cell>> {
+        let trials = (self.settings.len() * self.seeds.len()) as u64;
+        let mut cells = Vec::new();
+        for &seed in &self.seeds {
+            for setting in &self.settings {
+                cells.push(self.cell("", setting.clone(), seed, trials)?);
+            }
+        }
+        Ok(cells)
+    }
+}
+
+/// A value as it stands in names and tables: a string without its quotes.
+pub(super) fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    }
+}
+
+fn check_seeds(key: &str, seeds: &[u64]) -> Result<(), String> {
+    let mut sorted = seeds.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    // A run's config is TOML, which has no larger numbers.
+    if let Some(&large) = sorted.last().filter(|&&seed| i64::try_from(seed).is_err()) {
+        return Err(format!("{key} names {large}, but seeds go up to {}", i64::MAX));
+    }
+    match sorted.len() {
+        0 => Err(format!("{key} must name at least one seed")),
+        unique if unique < seeds.len() => Err(format!("{key} names a seed twice")),
+        _ => Ok(()),
+    }
+}
+
+/// Every combination of the grid's values; the last key changes fastest.
+fn combinations(grid: &Table) -> Result<Vec<Setting>, String> {
+    let mut axes = Vec::new();
+    collect_axes(grid, "", &mut axes)?;
+    // Before they are written out: eight keys of ten values would not fit into memory.
+    let sizes = axes.iter().map(|(_, values)| values.len());
+    let all = sizes.fold(1_usize, usize::saturating_mul);
+    if all > MOST_SETTINGS {
+        return Err(format!(
+            "grid has {all} settings, and at most {MOST_SETTINGS} can be run: split the sweep"
+        ));
+    }
+    let mut settings: Vec<Setting> = vec![Vec::new()];
+    for (key, values) in axes {
+        if values.is_empty() {
+            return Err(format!("grid.{key} has no values"));
+        }
+        for (index, value) in values.iter().enumerate() {
+            if values[..index].contains(value) {
+                return Err(format!("grid.{key} names {value} twice"));
+            }
+        }
+        let longer = |setting: &Setting| {
+            let longer = |value: &Value| {
+                let mut setting = setting.clone();
+                setting.push((key.clone(), value.clone()));
+                setting
+            };
+            values.iter().map(longer).collect::<Vec<_>>()
+        };
+        settings = settings.iter().flat_map(longer).collect();
+    }
+    Ok(settings)
+}
+
+/// `"section.key" = [..]` in quotes or not: both mean the same.
+fn collect_axes(
+    table: &Table,
+    prefix: &str,
+    axes: &mut Vec<(String, Vec<Value>)>,
+) -> Result<(), String> {
+    for (key, value) in table {
+        let key = format!("{prefix}{key}");
+        match value {
+            Value::Array(values) => axes.push((key, values.clone())),
+            Value::Table(inner) => collect_axes(inner, &format!("{key}."), axes)?,
+            other => return Err(format!("grid.{key} must be a list of values, not {other}")),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const BASE: &str = "[data]\nname = 'textures'\n[model]\nname = 'convnet'\n
+        [privacy]\nepsilon = 4.0\ndelta = 1e-5\nclip_norm = 1.0\n
+        [noise]\nmethod = 'bsr'\n[optimizer]\nlearning_rate = 0.5\n
+        [training]\nepochs = 2\nbatch_size = 100\n";
+
+    fn read(text: &str) -> Result<Spec, String> {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("base.toml"), BASE).unwrap();
+        fs::write(folder.path().join("sweep.toml"), text).unwrap();
+        Spec::read(&folder.path().join("sweep.toml")).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn a_grid_is_every_combination_with_every_seed() {
+        let spec = read(
+            "base = 'base.toml'\nseeds = [0, 4]\n[grid]\n'noise.method' = ['bsr', 'identity', 'sqrt']\n\
+             optimizer.learning_rate = [0.1, 1]",
+        );
+        let cells = spec.unwrap().cells().unwrap();
+        assert_eq!(cells.len(), 12);
+        let mut names: Vec<_> = cells.iter().map(|cell| &cell.name).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), 12);
+        assert!(cells.iter().all(|cell| cell.config.privacy.trials() == 12));
+        assert_eq!(cells[3].config.optimizer.learning_rate, 1.0);
+        assert_eq!((cells[5].seed, cells[6].seed), (0, 4));
+    }
+
+    #[test]
+    fn the_search_in_the_repository_can_be_run() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/paper/search.toml");
+        let spec = Spec::read(&path).unwrap();
+        assert!(spec.select.is_some() && spec.halving.is_some());
+        super::super::selection::Search::new(&spec).unwrap();
+    }
+
+    #[test]
+    fn every_refusal_names_the_file_and_the_key() {
+        let refused = |text: &str, words: &[&str]| {
+            let message = read(&format!("base = 'base.toml'\n{text}")).unwrap_err();
+            for word in words.iter().chain(&["sweep.toml"]) {
+                assert!(message.contains(word), "no {word:?} in {message:?}");
+            }
+        };
+        refused("[grid]\n'training.epoch' = [1]", &["training.epoch", "epochs?"]);
+        refused("[grid]\n'training.epochs' = [0]", &["training.epochs"]);
+        refused("[grid]\n'training.epochs' = 3", &["training.epochs", "list"]);
+        refused("[grid]\n'training.epochs' = []", &["training.epochs", "no values"]);
+        refused("[grid]\n'training.epochs' = [1, 1]", &["training.epochs", "twice"]);
+        refused("[grid]\nepochs = [1]", &["epochs"]);
+        refused("[grid]\n'noise.method' = ['bsrr']", &["bsrr"]);
+        refused("[grid]\n'training.seed' = [1]", &["training.seed", "seeds"]);
+        let values: Vec<String> = (0..100).map(|value| value.to_string()).collect();
+        let axis = |key: &str| format!("'{key}' = [{}]\n", values.join(", "));
+        let keys = ["training.epochs", "noise.bands", "training.batch_size"];
+        let grid: String = keys.iter().map(|key| axis(key)).collect();
+        refused(&format!("[grid]\n{grid}"), &["grid", "1000000 settings", "split"]);
+        refused("seeds = []", &["seeds"]);
+        refused("seeds = [1, 1]", &["seeds", "twice"]);
+        refused("seed = [1]", &["seed"]);
+        refused("seeds = [0, 9223372036854775808]", &["seeds", "9223372036854775807"]);
+        refused("[select]\nby = ['noise.method']\nseeds = [0]", &["noise.method", "grid"]);
+        refused("[select]\nvalidation = 0.0\nseeds = [0]", &["select.validation"]);
+        refused("[halving]\nepochs = [1]\nkeep = 0.5", &["select"]);
+        let select = "[select]\nseeds = [0]\n[halving]\n";
+        refused(&format!("{select}epochs = [2, 1]\nkeep = 0.5"), &["halving.epochs"]);
+        refused(&format!("{select}epochs = [1]\nkeep = 1.5"), &["halving.keep"]);
+        assert!(read("base = 'no.toml'").unwrap_err().contains("no.toml"));
+    }
+}

@@ -1,0 +1,285 @@
+//! From a config to what is run: epochs and batches become `n`, `b` and `k`, layers a model, and these a plan.
+
+use anyhow::ensure;
+use dp_train::calibration;
+use dp_train::model::Architecture;
+use dp_train::plan::{self, DpPlan, PlanError, PlanRequest};
+use dp_train::training::open::OpenRequest;
+use mf_core::Sgd;
+
+use crate::config::error::ConfigError;
+use crate::config::privacy::{Guarantee, Neighbouring, Privacy};
+use crate::config::{self, Config, Data, Noise, Record, StrategyFor};
+use crate::data::textures::Textures;
+use crate::data::{Dataset, Name};
+use crate::factorizations::{Choice, Solver};
+
+/// What is run: everything that is settled before any data is read, each computed once.
+#[derive(Debug)]
+pub struct Experiment {
+    /// The file that it was made from, with all defaults.
+    pub config: Config,
+    /// What reaches the weights.
+    pub kind: Kind,
+    /// The layers of the model.
+    pub architecture: Architecture,
+    /// How long it is.
+    pub steps: Steps,
+}
+
+/// With or without a guarantee.
+#[derive(Debug)]
+pub enum Kind {
+    /// By a plan, whose noise is part of every step.
+    Private(Box<DpPlan>),
+    /// `privacy = "none"`.
+    NonPrivate(OpenRequest),
+}
+
+/// Why a config is no experiment.
+#[derive(Debug, thiserror::Error)]
+pub enum ExperimentError {
+    /// A key that cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A request that has no plan.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+}
+
+impl Experiment {
+    /// Makes the plan and the model. The cost is that of the factorization.
+    ///
+    /// # Errors
+    /// [`ExperimentError`] names the key that is wrong.
+    pub fn new(config: Config, solver: &mut Solver<'_>) -> Result<Self, ExperimentError> {
+        let kind = match &config.privacy {
+            Privacy::Guaranteed(_) => Kind::Private(Box::new(solver.plan(config.plan_request()?)?)),
+            Privacy::None => Kind::NonPrivate(config.open_request()?),
+        };
+        let architecture = config.model.architecture(config.data.name)?;
+        let steps = config.steps()?;
+        Ok(Self { config, kind, architecture, steps })
+    }
+}
+
+/// Most views of an example in a step; more do not fit beside a batch.
+const MOST_VIEWS: usize = 1024;
+
+/// Most textures to draw: 3 GB of them.
+const MOST_DRAWN: usize = 1_000_000;
+
+impl Data {
+    /// How many examples there will be to train on, without reading them.
+    pub fn training_examples(&self) -> Result<usize, ConfigError> {
+        let drawn = self.examples.is_some() || self.test_examples.is_some();
+        for (key, number) in [("examples", self.examples), ("test_examples", self.test_examples)] {
+            if let Some(examples) = number.filter(|number| !(1..=MOST_DRAWN).contains(number)) {
+                return Err(ConfigError::Drawn { key, examples, most: MOST_DRAWN });
+            }
+        }
+        let all = match self.name {
+            Name::Textures => self.textures().train,
+            name if drawn => return Err(ConfigError::Examples { name: name.as_str() }),
+            Name::Cifar10 => 50_000,
+            Name::FashionMnist => 60_000,
+        };
+        if !self.holds_out() {
+            return Ok(all);
+        }
+        let held_out = (self.validation * all as f64).round();
+        if !(held_out >= 1.0 && held_out < all as f64) {
+            return Err(ConfigError::Validation { share: self.validation });
+        }
+        Ok(all - held_out as usize)
+    }
+
+    /// Whether the run is judged by held-out training examples in place of the test examples.
+    pub fn holds_out(&self) -> bool {
+        self.validation != 0.0
+    }
+
+    /// How many training examples are held out; none if the config cannot be run.
+    pub fn held_out_examples(&self) -> usize {
+        let all = Self { validation: 0.0, ..self.clone() }.training_examples();
+        let rest = self.training_examples();
+        all.ok().zip(rest.ok()).map_or(0, |(all, rest)| all - rest)
+    }
+
+    fn textures(&self) -> Textures {
+        let default = Textures::default();
+        Textures {
+            train: self.examples.unwrap_or(default.train),
+            test: self.test_examples.unwrap_or(default.test),
+            ..default
+        }
+    }
+
+    /// Reads or draws the data set, as many examples as [`training_examples`](Self::training_examples)
+    /// says.
+    pub fn load(&self) -> anyhow::Result<Dataset> {
+        let data = match self.name {
+            Name::Textures => self.textures().draw(),
+            name => name.load(&self.folder)?,
+        };
+        if self.holds_out() { data.for_tuning(self.validation) } else { Ok(data) }
+    }
+}
+
+/// Steps of the longest run: a schedule has a number for each of them.
+const MOST_STEPS: usize = 1 << 22;
+
+/// How long a run is: an epoch is `b = examples / batch_size` steps, rounded down, because the remainder
+/// is dropped; an example takes part once per epoch, so `k = epochs` and `n = k b`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Steps {
+    /// `b`, the steps of one epoch.
+    pub per_epoch: usize,
+    /// `n`, all steps.
+    pub total: usize,
+}
+
+impl Config {
+    /// Reads the data, and sees that it is what the plan was made for.
+    pub fn load_data(&self) -> anyhow::Result<Dataset> {
+        let data = self.data.load()?;
+        let (found, expected) = (data.train.len(), self.data.training_examples());
+        let fits = data.shape == data.name.shape() && expected == Ok(found);
+        ensure!(
+            fits,
+            "{} has {found} training pictures of {:?}, which is not the data set of that name",
+            data.name.as_str(),
+            data.shape
+        );
+        Ok(data)
+    }
+
+    /// That a run can be made of it, as far as that is known without data and factorization.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        match &self.privacy {
+            Privacy::None => self.open_request().map(drop),
+            Privacy::Guaranteed(_) => self.plan_request().map(drop),
+        }
+    }
+
+    /// How long the run is, and that all numbers of the run besides privacy can be used.
+    pub fn steps(&self) -> Result<Steps, ConfigError> {
+        let (examples, batch_size) = (self.data.training_examples()?, self.training.batch_size);
+        if batch_size == 0 || batch_size > examples {
+            return Err(ConfigError::BatchSize { batch_size, examples });
+        }
+        if self.training.epochs == 0 {
+            return Err(ConfigError::NoEpochs);
+        }
+        if self.data.holds_out() && self.training.record == Record::Public {
+            return Err(ConfigError::NothingToShow);
+        }
+        let learning_rate = self.optimizer.learning_rate;
+        // As it is used, in f32.
+        if !(learning_rate as f32 > 0.0 && (learning_rate as f32).is_finite()) {
+            return Err(ConfigError::LearningRate { learning_rate });
+        }
+        let (views, shape) = (&self.data.augmentation, self.data.name.shape());
+        let (padding, side) = (views.crop_padding, shape.height.min(shape.width));
+        let multiplicity = views.multiplicity;
+        if !(1..=MOST_VIEWS).contains(&multiplicity) {
+            return Err(ConfigError::Views { multiplicity, most: MOST_VIEWS });
+        }
+        if padding >= side {
+            return Err(ConfigError::CropPadding { padding, side });
+        }
+        let per_epoch = examples / batch_size;
+        let total = per_epoch.checked_mul(self.training.epochs);
+        let total = total.filter(|&total| total <= MOST_STEPS);
+        let total = total.ok_or(ConfigError::TooManySteps { most: MOST_STEPS })?;
+        Ok(Steps { per_epoch, total })
+    }
+
+    fn sgd(&self) -> Result<Sgd, ConfigError> {
+        Sgd::new(self.optimizer.decay_factor, self.optimizer.momentum)
+            .map_err(ConfigError::Optimizer)
+    }
+
+    /// What is guaranteed, and the noise for it.
+    fn guarantee(&self) -> Result<(&Guarantee, &Noise), ConfigError> {
+        match (&self.privacy, &self.noise) {
+            (Privacy::None, _) => Err(ConfigError::NotPrivate),
+            (Privacy::Guaranteed(_), None) => Err(ConfigError::NoNoise),
+            (Privacy::Guaranteed(guarantee), Some(noise)) => Ok((guarantee, noise)),
+        }
+    }
+
+    /// Where aof stops.
+    pub fn tolerance(&self) -> f64 {
+        self.noise.as_ref().map_or_else(config::default_tolerance, |noise| noise.tolerance)
+    }
+
+    /// The request of the plan.
+    pub fn plan_request(&self) -> Result<PlanRequest, ConfigError> {
+        let (guarantee, noise) = self.guarantee()?;
+        if self.optimizer.clip_norm.is_some() {
+            return Err(ConfigError::TwoClipNorms);
+        }
+        if guarantee.trials == 0 {
+            return Err(ConfigError::NoTrials);
+        }
+        // The plan would refuse them too, but only after the factorization.
+        calibration::multiplier(guarantee.epsilon, guarantee.delta)
+            .map_err(ConfigError::Privacy)?;
+        checked_clip_norm("privacy", guarantee.clip_norm)?;
+        let Steps { per_epoch, total } = self.steps()?;
+        let choice = Choice {
+            name: noise.method,
+            bands: noise.bands,
+            lambda: noise.lambda,
+            buffers: noise.buffers,
+            tolerance: noise.tolerance,
+        };
+        Ok(PlanRequest {
+            sgd: self.sgd()?,
+            learning_rates: self.optimizer.factors(total)?,
+            strategy_for: match noise.strategy_for {
+                StrategyFor::ConstantRate => plan::StrategyFor::ConstantRate,
+                StrategyFor::Schedule => plan::StrategyFor::Schedule,
+            },
+            method: choice.method(total, per_epoch).map_err(ConfigError::Method)?,
+            steps: total,
+            min_separation: per_epoch,
+            max_participations: Some(self.training.epochs),
+            clip_norm: guarantee.clip_norm,
+            batch_size: self.training.batch_size,
+            epsilon: guarantee.epsilon,
+            delta: guarantee.delta,
+            neighbouring: match guarantee.neighbouring {
+                Neighbouring::ZeroOut => calibration::Neighbouring::ZeroOut,
+                Neighbouring::ReplaceOne => calibration::Neighbouring::ReplaceOne,
+            },
+            dim: self.model.architecture(self.data.name)?.parameter_count(),
+            keep_rows: noise.keep_rows,
+        })
+    }
+
+    /// The request of a run without privacy.
+    pub fn open_request(&self) -> Result<OpenRequest, ConfigError> {
+        if self.training.record == Record::Public {
+            return Err(ConfigError::NothingPublic);
+        }
+        if let Some(clip_norm) = self.optimizer.clip_norm {
+            checked_clip_norm("optimizer", clip_norm)?;
+        }
+        let Steps { total, .. } = self.steps()?;
+        Ok(OpenRequest {
+            sgd: self.sgd()?,
+            learning_rate: self.optimizer.learning_rate as f32,
+            factors: self.optimizer.factors(total)?,
+            steps: total,
+            batch_size: self.training.batch_size,
+            dim: self.model.architecture(self.data.name)?.parameter_count(),
+        })
+    }
+}
+
+fn checked_clip_norm(section: &'static str, clip_norm: f64) -> Result<(), ConfigError> {
+    let usable = clip_norm > 0.0 && clip_norm.is_finite();
+    if usable { Ok(()) } else { Err(ConfigError::ClipNorm { section, clip_norm }) }
+}

@@ -1,0 +1,322 @@
+//! The folder of a run: it explains and proves itself.
+//!
+//! | file | what |
+//! |---|---|
+//! | `config.toml` | the config with all overrides, as it was run |
+//! | `plan.json` | the privacy plan, made before any data was read |
+//! | `environment.json` | program, commit, machine |
+//! | `metrics.csv` | one line per epoch |
+//! | `events.out.tfevents.*` | the same and more, for TensorBoard, while the run goes on |
+//! | `privacy.json` | the certificate; `bandroot verify` checks it |
+//! | `parameters.safetensors` | the trained model, with PyTorch's names and layouts |
+//! | `summary.json` | what was reached, what is claimed |
+//! | `continuations.json` | how far the run has got, to notice if a checkpoint is continued twice |
+//! | `checkpoint-STEP.bin` | the last two states while the run goes on; secret, they hold the noise key |
+//! | `summary.json.pending` | the summary of a run that has ended, until its secrets are gone |
+//!
+//! A run with `privacy = "none"` has neither plan nor certificate, and nothing to be noticed.
+//!
+//! A run ends in this order, and a crash in between loses nothing: the model and the certificate; the summary under
+//! its pending name; then every checkpoint and everything half-written is removed; then the summary gets its
+//! name. So a folder with a `summary.json` holds no noise key, and a folder with a pending one has only to be
+//! tidied up.
+
+use std::fs;
+use std::io::{BufReader, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use dp_train::continuations::Continuations;
+use dp_train::ledger::Ledger;
+use dp_train::training::checkpoint::ResumeError;
+
+use crate::bad_argument::BadArgument;
+use crate::files;
+
+/// How many checkpoints are kept: the newest, and one to fall back on.
+const KEPT: usize = 2;
+
+/// How far the run has got.
+const CONTINUATIONS: &str = "continuations.json";
+
+/// What was reached; the last file of a run.
+const SUMMARY: &str = "summary.json";
+
+/// The same while there may still be secrets.
+const PENDING: &str = "summary.json.pending";
+
+/// Whether a file of this name is a state of a run.
+pub fn is_checkpoint(name: &str) -> bool {
+    name.starts_with("checkpoint-") && name.ends_with(".bin")
+}
+
+/// Whether a file of this name can hold a noise key: a state, or what a crash left of one.
+pub fn is_secret(name: &str) -> bool {
+    is_checkpoint(name) || files::is_partial(name)
+}
+
+/// Whether a file of this name says that a run has ended but for its secrets.
+pub fn is_pending(name: &str) -> bool {
+    name == PENDING
+}
+
+/// The folder of one run, which one process at a time works on.
+#[derive(Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+    /// Held under a lock as long as this exists; the system drops it with the process, however that ends.
+    _lock: Option<fs::File>,
+}
+
+/// Locks a folder. Two processes on one run would remove each other's states, and one that is late would write states
+/// into a run that the other has finished.
+///
+/// # Errors
+/// If another process has it.
+fn lock(path: &Path) -> anyhow::Result<Option<fs::File>> {
+    // Elsewhere than on Unix a folder cannot be opened.
+    if cfg!(not(unix)) {
+        return Ok(None);
+    }
+    let folder = fs::File::open(path)
+        .with_context(|| format!("could not read the folder {}", path.display()))?;
+    match folder.try_lock() {
+        Ok(()) => Ok(Some(folder)),
+        Err(fs::TryLockError::WouldBlock) => {
+            bail!("another process is at work on {}; wait for it, or end it", path.display())
+        }
+        Err(fs::TryLockError::Error(error)) => {
+            log::warn!(
+                "{} cannot be locked ({error}); see to it that no other process works on it",
+                path.display()
+            );
+            Ok(None)
+        }
+    }
+}
+
+impl RunFolder {
+    /// Makes a new folder.
+    ///
+    /// # Errors
+    /// If there is one already: a run is never written over.
+    pub fn create(path: &Path) -> anyhow::Result<Self> {
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)
+                .with_context(|| format!("could not make the folder {}", parent.display()))?;
+        }
+        fs::create_dir(path).with_context(|| {
+            format!("could not make the folder {} for a new run", path.display())
+        })?;
+        Ok(Self { path: path.to_owned(), _lock: lock(path)? })
+    }
+
+    /// A folder that is there.
+    ///
+    /// # Errors
+    /// If it is not, or if another process is at work on it.
+    pub fn open(path: &Path) -> anyhow::Result<Self> {
+        Ok(Self { path: path.to_owned(), _lock: lock(path)? })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path of a file in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Writes a file, whole or not at all.
+    pub fn write(&self, name: &str, content: &[u8]) -> anyhow::Result<()> {
+        files::write(&self.file(name), content)
+    }
+
+    /// Saves a state, and removes all but the last two.
+    pub fn save_checkpoint(&self, steps: usize, bytes: &[u8]) -> anyhow::Result<()> {
+        ensure!(!self.is_finished(), "{} was finished by another process", self.path.display());
+        files::write_secret(&self.file(&format!("checkpoint-{steps:08}.bin")), bytes)?;
+        for old in self.checkpoints()?.into_iter().skip(KEPT) {
+            fs::remove_file(&old).with_context(|| format!("could not remove {}", old.display()))?;
+        }
+        Ok(())
+    }
+
+    /// The newest state that `load` takes; states that are damaged are named in warnings.
+    ///
+    /// # Errors
+    /// A [`BadArgument`] if a state is bound to something else than what it is to be continued with. The one before
+    /// it is not tried: it would add the same noise to other gradients just as well.
+    pub fn load_checkpoint<T>(
+        &self,
+        load: impl Fn(BufReader<fs::File>) -> Result<T, ResumeError>,
+    ) -> anyhow::Result<Option<T>> {
+        for path in self.checkpoints()? {
+            let file = fs::File::open(&path)
+                .with_context(|| format!("could not read {}", path.display()))?;
+            match load(BufReader::new(file)) {
+                Ok(loaded) => return Ok(Some(loaded)),
+                Err(ResumeError::Sealed(difference)) => {
+                    let (difference, remedy) = (&difference, self.remedy(&difference.key));
+                    let refusal = format!("{}: {difference}; {remedy}", path.display());
+                    return Err(BadArgument(refusal).into());
+                }
+                Err(error) => {
+                    log::warn!("{} is not used: {error}; trying the one before it", path.display());
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// What to do about a key of the seal that is not what it was.
+    fn remedy(&self, key: &str) -> String {
+        let what = match key {
+            "data.sha256" => {
+                "train on the examples that it began with: see data.validation and the files in \
+                              data.folder"
+                    .to_owned()
+            }
+            "engine.arithmetic" => "continue it on a processor with these instructions".to_owned(),
+            "program.version" | "program.commit" | "program.sha256" => {
+                "continue it with that program".to_owned()
+            }
+            key => format!("put {key} back in {}", self.file("config.toml").display()),
+        };
+        format!("{what}, or begin a new run")
+    }
+
+    /// Notes how many steps of a private run can have been seen.
+    pub fn note_released(&self, ledger: &Ledger) -> anyhow::Result<()> {
+        let mut known = self.continuations()?;
+        known.released(ledger);
+        self.write(CONTINUATIONS, files::json(&known)?.as_bytes())
+    }
+
+    /// Says if a run is about to repeat steps that were released before. With the same data, seed and
+    /// rates, which a continuation insists on, it releases the same numbers again and nothing is lost.
+    ///
+    /// # Errors
+    /// If another run was trained in this folder: its steps would be left out of the certificate.
+    pub fn check_continuation(&self, ledger: &Ledger) -> anyhow::Result<()> {
+        let known = self.continuations()?;
+        ensure!(
+            !known.are_of_others(ledger),
+            BadArgument(format!(
+                "{}: the checkpoint is of run {}, but another run was trained here; continue it in its own folder",
+                self.file(CONTINUATIONS).display(),
+                ledger.run_id()
+            ))
+        );
+        if let Some(steps) = known.repeated_steps(ledger) {
+            log::warn!(
+                "steps {} to {} of this run were taken before; they are repeated with \
+                 the same noise on the same data, which releases nothing new",
+                steps.start + 1,
+                steps.end
+            );
+        }
+        Ok(())
+    }
+
+    fn continuations(&self) -> anyhow::Result<Continuations> {
+        let path = self.file(CONTINUATIONS);
+        match fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .with_context(|| format!("{} is damaged", path.display())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Continuations::default()),
+            Err(error) => Err(error).with_context(|| format!("could not read {}", path.display())),
+        }
+    }
+
+    /// Whether the summary is there.
+    pub fn is_finished(&self) -> bool {
+        self.file(SUMMARY).exists()
+    }
+
+    /// Ends a run whose other files are all written: the summary, but no secret.
+    pub fn finish(&self, summary: &[u8]) -> anyhow::Result<()> {
+        self.write(PENDING, summary)?;
+        files::sync_folder(&self.path)?;
+        self.tidy_up().map(drop)
+    }
+
+    /// Removes what a crash left half-written, which may hold a key; and all states if the run has ended. If it
+    /// has, gives the content of its summary where that had not got its name yet.
+    pub fn tidy_up(&self) -> anyhow::Result<Option<Vec<u8>>> {
+        let (pending, summary) = (self.file(PENDING), self.file(SUMMARY));
+        let content = match fs::read(&pending) {
+            Ok(content) if self.is_complete(&content) => Some(content),
+            Ok(_) => {
+                // Not the end of this run: what it would have removed is still needed.
+                fs::remove_file(&pending)
+                    .with_context(|| format!("could not remove {}", pending.display()))?;
+                None
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => {
+                return Err(error).with_context(|| format!("could not read {}", pending.display()));
+            }
+        };
+        let ended = content.is_some() || self.is_finished();
+        for path in
+            self.files(|name| if ended { is_secret(name) } else { files::is_partial(name) })?
+        {
+            fs::remove_file(&path)
+                .with_context(|| format!("could not remove {}", path.display()))?;
+        }
+        files::sync_folder(&self.path)?;
+        if content.is_some() {
+            fs::rename(&pending, &summary)
+                .with_context(|| format!("could not write {}", summary.display()))?;
+            files::sync_folder(&self.path)?;
+        }
+        Ok(content)
+    }
+
+    /// Whether a summary is that of the model, and of the certificate if it claims anything, in this folder.
+    fn is_complete(&self, summary: &[u8]) -> bool {
+        let read = |name: &str| {
+            let bytes = fs::read(self.file(name)).ok()?;
+            serde_json::from_slice::<serde_json::Value>(&bytes).ok()
+        };
+        let Ok(summary) = serde_json::from_slice::<serde_json::Value>(summary) else {
+            return false;
+        };
+        let certified = || {
+            read("privacy.json").is_some_and(|certificate| {
+                certificate["statement"] == summary["statement"]
+                    && certificate["realised"]["steps"] == summary["steps"]
+            })
+        };
+        let whole = summary["statement"].is_string() && summary["steps"].is_u64();
+        whole
+            && self.file("parameters.safetensors").is_file()
+            && (summary["epsilon"].is_null() || certified())
+    }
+
+    /// The files whose names are wanted.
+    fn files(&self, wanted: impl Fn(&str) -> bool) -> anyhow::Result<Vec<PathBuf>> {
+        let entries = fs::read_dir(&self.path)
+            .with_context(|| format!("could not read the folder {}", self.path.display()))?;
+        let mut found = Vec::new();
+        for entry in entries {
+            let path = entry?.path();
+            if wanted(path.file_name().and_then(|name| name.to_str()).unwrap_or_default()) {
+                found.push(path);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The states, newest first.
+    fn checkpoints(&self) -> anyhow::Result<Vec<PathBuf>> {
+        let mut found = self.files(is_checkpoint)?;
+        // The number of steps has a fixed width, so names sort as numbers do.
+        found.sort();
+        found.reverse();
+        Ok(found)
+    }
+}

@@ -1,0 +1,182 @@
+//! The record of a run: one line per epoch, and which of its numbers may be published.
+
+use anyhow::Context;
+use dp_train::certificate::{Exposure, Metric};
+use serde::{Deserialize, Serialize};
+
+use crate::config::privacy::Privacy;
+use crate::config::{Config, Record};
+
+/// One line of `metrics.csv`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Epoch {
+    pub(super) epoch: usize,
+    pub(super) step: usize,
+    /// On the examples that the run is judged by, which [`judged_by`] names.
+    pub(super) accuracy: f64,
+    pub(super) loss: f64,
+    /// From here on it depends on the training data and is covered by no guarantee.
+    pub(super) train_loss: f64,
+    pub(super) train_accuracy: f64,
+    /// None if nothing is clipped.
+    pub(super) clipped_share: Option<f64>,
+    pub(super) examples_per_second: f64,
+    pub(super) seconds: f64,
+}
+
+/// What accuracy and loss are called, and whether the guarantee covers them. Held-out training examples are not
+/// trained on, but they are training data: nothing hides them in what is computed from them.
+pub(super) fn judged_by(config: &Config) -> ([&'static str; 2], Exposure) {
+    match config.data.holds_out() {
+        true => (["validation_accuracy", "validation_loss"], Exposure::NotPrivate),
+        false => (["test_accuracy", "test_loss"], Exposure::Covered),
+    }
+}
+
+/// The columns, in the order of the type.
+fn columns(config: &Config) -> [(&'static str, Exposure); 9] {
+    let ([accuracy, loss], judged) = judged_by(config);
+    // Without noise nothing is covered but what the config says.
+    let judged = if config.privacy == Privacy::None { Exposure::NotPrivate } else { judged };
+    [
+        ("epoch", Exposure::Covered),
+        ("step", Exposure::Covered),
+        (accuracy, judged),
+        (loss, judged),
+        ("train_loss", Exposure::NotPrivate),
+        ("train_accuracy", Exposure::NotPrivate),
+        ("clipped_share", Exposure::NotPrivate),
+        ("examples_per_second", Exposure::NotPrivate),
+        ("seconds", Exposure::NotPrivate),
+    ]
+}
+
+/// What is in the events of every step and in the summary besides.
+const OTHERS: [(&str, Exposure); 3] = [
+    ("learning_rate", Exposure::Covered),
+    ("batch_loss", Exposure::NotPrivate),
+    ("peak_memory_bytes", Exposure::NotPrivate),
+];
+
+fn is_recorded(record: Record, exposure: Exposure) -> bool {
+    record == Record::All || exposure == Exposure::Covered
+}
+
+/// All that a run with this config records, for its certificate.
+pub fn metrics(config: &Config) -> Vec<Metric> {
+    let all = columns(config).into_iter().chain(OTHERS);
+    let recorded = all.filter(|(_, exposure)| is_recorded(config.training.record, *exposure));
+    recorded.map(|(name, exposure)| Metric { name: name.to_owned(), exposure }).collect()
+}
+
+/// The content of `metrics.csv`. The names of columns that no guarantee covers say so.
+pub(super) fn table(epochs: &[Epoch], config: &Config) -> anyhow::Result<Vec<u8>> {
+    let whole = whole_table(epochs)?;
+    let columns = columns(config);
+    let kept = |index: &usize| is_recorded(config.training.record, columns[*index].1);
+    let name = |index: usize| match columns[index] {
+        (name, Exposure::Covered) => name.to_owned(),
+        (name, Exposure::NotPrivate) => format!("not_private_{name}"),
+    };
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record((0..columns.len()).filter(kept).map(name))?;
+    for row in csv::Reader::from_reader(whole.as_bytes()).records() {
+        let row = row?;
+        writer.write_record((0..columns.len()).filter(kept).map(|index| &row[index]))?;
+    }
+    Ok(writer.into_inner()?)
+}
+
+/// All columns, for a checkpoint.
+pub(super) fn whole_table(epochs: &[Epoch]) -> anyhow::Result<String> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for epoch in epochs {
+        writer.serialize(epoch)?;
+    }
+    Ok(String::from_utf8(writer.into_inner()?)?)
+}
+
+/// The epochs of a table with all columns.
+pub(super) fn read_table(table: &str) -> anyhow::Result<Vec<Epoch>> {
+    let mut reader = csv::Reader::from_reader(table.as_bytes());
+    reader.deserialize().collect::<Result<_, _>>().context("the epochs of a checkpoint")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::file;
+
+    fn epochs() -> Vec<Epoch> {
+        let epoch = |epoch: usize, train_loss, clipped_share| Epoch {
+            epoch,
+            step: 4 * epoch,
+            accuracy: 0.1 + 0.2,
+            loss: 1.0 / 3.0,
+            train_loss,
+            train_accuracy: 0.5,
+            clipped_share,
+            examples_per_second: 1e3,
+            seconds: 2.5,
+        };
+        vec![epoch(1, 2.0, Some(0.25)), epoch(2, f64::INFINITY, None)]
+    }
+
+    fn config(overrides: &[&str]) -> Config {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/quickstart.toml");
+        let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+        file::read(&path, &overrides).unwrap()
+    }
+
+    fn header(config: &Config) -> String {
+        let table = String::from_utf8(table(&epochs(), config).unwrap()).unwrap();
+        table.lines().next().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_table_keeps_every_bit() {
+        let whole = whole_table(&epochs()).unwrap();
+        assert_eq!(read_table(&whole).unwrap(), epochs());
+        assert!(read_table(&whole_table(&[]).unwrap()).unwrap().is_empty());
+        // The columns are those of the type: each name has the last word of its field.
+        let fields: Vec<&str> = whole.lines().next().unwrap().split(',').collect();
+        let names = columns(&config(&[])).map(|(name, _)| name);
+        assert_eq!(fields.len(), names.len());
+        assert!(fields.iter().zip(names).all(|(field, name)| name.ends_with(field)));
+    }
+
+    #[test]
+    fn a_public_record_has_no_column_of_the_training_data() {
+        let (public, all) = (config(&["training.record=public"]), config(&[]));
+        let table = String::from_utf8(table(&epochs(), &public).unwrap()).unwrap();
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines[0], "epoch,step,test_accuracy,test_loss");
+        assert_eq!(lines[1], "1,4,0.30000000000000004,0.3333333333333333");
+        assert_eq!(lines.len(), 3);
+        let listed = metrics(&public);
+        assert!(listed.iter().all(|metric| metric.exposure == Exposure::Covered));
+        assert_eq!((listed.len(), metrics(&all).len()), (5, 12));
+    }
+
+    #[test]
+    fn a_column_that_is_not_private_says_so() {
+        let names = header(&config(&[]));
+        assert!(names.starts_with("epoch,step,test_accuracy,test_loss,not_private_train_loss,"));
+        let tuned = config(&["data.validation=0.25"]);
+        let start =
+            "epoch,step,not_private_validation_accuracy,not_private_validation_loss,not_private_";
+        assert!(header(&tuned).starts_with(start), "{}", header(&tuned));
+        assert!(!header(&tuned).contains("test_"), "there is nothing of the test examples");
+        let open = header(&config(&["privacy=none"]));
+        assert!(open.starts_with("epoch,step,not_private_test_accuracy,"), "{open}");
+        let exposure = |config: &Config, name: &str| {
+            metrics(config).into_iter().find(|metric| metric.name == name).map(|m| m.exposure)
+        };
+        assert_eq!(exposure(&tuned, "validation_accuracy"), Some(Exposure::NotPrivate));
+        assert_eq!(exposure(&tuned, "test_accuracy"), None);
+        assert_eq!(exposure(&tuned, "batch_loss"), Some(Exposure::NotPrivate));
+        assert_eq!(exposure(&tuned, "learning_rate"), Some(Exposure::Covered));
+    }
+}

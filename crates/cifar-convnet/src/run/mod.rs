@@ -1,0 +1,14 @@
+//! A run: one experiment, trained in a folder of its own.
+
+pub mod environment;
+pub mod memory;
+pub mod parameters;
+pub mod evaluation;
+pub mod metrics;
+pub mod summary;
+pub mod folder;
+pub mod verification;
+mod binding;
+mod events;
+mod state;
+pub mod session;

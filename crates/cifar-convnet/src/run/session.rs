@@ -1,0 +1,308 @@
+//! A session: one process at work on a run, from its start or from a checkpoint.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use anyhow::Context;
+use dp_train::certificate::{Artifacts, Certificate, Disclosure, Exposure};
+use dp_train::engine::{BatchMetrics, GradientEngine};
+use dp_train::fingerprint::Fingerprint;
+use dp_train::seal::Seal;
+use dp_train::seeds::{KeyOrigin, RunSeed};
+use serde::{Deserialize, Serialize};
+
+use super::binding;
+use super::events::Events;
+use super::metrics::{self, Epoch};
+use super::state::{Feed, Seen, State};
+use super::summary::{Claim, NOT_PRIVATE, Summary};
+use crate::data::Dataset;
+use crate::data::views::Views;
+use crate::experiment::{Experiment, Kind, Steps};
+use crate::files;
+use crate::run::environment::Environment;
+use crate::run::evaluation::Evaluation;
+use crate::run::folder::RunFolder;
+use crate::run::parameters;
+
+/// What a checkpoint carries besides the state of the training.
+#[derive(Debug, Serialize, Deserialize)]
+struct Note {
+    /// A table with all columns, because it has a word for what is not a number.
+    epochs: String,
+    /// Among how many runs this one is chosen, as far as was known; it may rise, not fall.
+    trials: u64,
+}
+
+/// Where a run is kept.
+#[derive(Debug)]
+pub enum Place {
+    /// In a folder that is still to be made.
+    New(PathBuf),
+    /// In the folder that it was left in.
+    Resumed(RunFolder),
+}
+
+/// How far a run has got, after every step.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    /// Steps taken.
+    pub step: usize,
+    /// Steps of the whole run.
+    pub steps: usize,
+    /// The epoch of the step, counted from 1.
+    pub epoch: usize,
+    /// Since the epoch began, or this session if that was later.
+    pub examples_per_second: f64,
+    /// On the examples that the run is judged by, after the last whole epoch.
+    pub accuracy: Option<f64>,
+}
+
+/// How a session ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// The run is complete: the folder has a summary and no secret.
+    Finished(Box<Summary>),
+    /// It was asked to stop, and wrote a checkpoint.
+    Stopped {
+        /// Steps taken.
+        step: usize,
+        /// Steps of the whole run.
+        steps: usize,
+    },
+}
+
+/// A run with all that it works on.
+pub struct Session<'a> {
+    experiment: &'a Experiment,
+    data: &'a Dataset,
+    folder: RunFolder,
+    /// When the epoch began, or this session if that was later.
+    since: Instant,
+    engine: Box<dyn GradientEngine>,
+    state: State,
+    feed: Feed<'a>,
+    events: Events,
+    data_sha256: Fingerprint,
+    /// What every checkpoint is bound to.
+    seal: Seal,
+    epochs: Vec<Epoch>,
+    /// Among how many runs this one is chosen.
+    trials: u64,
+}
+
+impl<'a> Session<'a> {
+    /// Makes the folder and its first files, or takes a run up where it was left.
+    ///
+    /// # Errors
+    /// If the folder cannot be made, or the checkpoint is damaged or bound to something else.
+    pub fn start(
+        experiment: &'a Experiment,
+        data: &'a Dataset,
+        engine: Box<dyn GradientEngine>,
+        place: Place,
+    ) -> anyhow::Result<Self> {
+        let config = &experiment.config;
+        let data_sha256 = data.train.sha256();
+        let seal = binding::seal(config, &data_sha256, engine.arithmetic())?;
+        let mut trials = config.privacy.trials();
+        let (folder, state, epochs) = match place {
+            Place::Resumed(folder) => {
+                let (state, note) = State::load(experiment, data, &folder, &seal)?;
+                let note: Note = serde_json::from_slice(&note).context("the checkpoint's note")?;
+                trials = trials.max(note.trials);
+                (folder, state, metrics::read_table(&note.epochs)?)
+            }
+            Place::New(path) => {
+                let folder = RunFolder::create(&path)?;
+                folder.write("config.toml", toml::to_string_pretty(config)?.as_bytes())?;
+                if let Kind::Private(plan) = &experiment.kind {
+                    folder.write("plan.json", files::json(plan.record())?.as_bytes())?;
+                }
+                let environment = files::json(&Environment::current())?;
+                folder.write("environment.json", environment.as_bytes())?;
+                (folder, State::begin(experiment, data)?, Vec::new())
+            }
+        };
+        let (record, private) = (config.training.record, matches!(state, State::Private(_)));
+        let events = Events::open(folder.path(), state.steps_taken(), record, private)?;
+        let (augmentation, shape) = (config.data.augmentation, data.shape);
+        let views = Views { augmentation, shape, seed: RunSeed(config.training.seed) };
+        Ok(Self {
+            experiment,
+            data,
+            folder,
+            since: Instant::now(),
+            engine,
+            state,
+            feed: Feed::new(&data.train, views),
+            events,
+            data_sha256,
+            seal,
+            epochs,
+            trials,
+        })
+    }
+
+    /// Steps taken so far.
+    pub fn steps_taken(&self) -> usize {
+        self.state.steps_taken()
+    }
+
+    /// Trains to the end, or until `stop` is set. `show` is called after every step.
+    ///
+    /// # Errors
+    /// Those of the engine, the mechanism and the disk. The last checkpoint is still there then.
+    pub fn train(
+        mut self,
+        stop: &AtomicBool,
+        mut show: impl FnMut(&Progress),
+    ) -> anyhow::Result<Ending> {
+        let steps = self.experiment.steps.total;
+        while !self.state.is_finished() {
+            self.epoch(stop, &mut show)?;
+            if stop.load(Ordering::SeqCst) && !self.state.is_finished() {
+                self.checkpoint()?;
+                return Ok(Ending::Stopped { step: self.state.steps_taken(), steps });
+            }
+        }
+        self.finish().map(|summary| Ending::Finished(Box::new(summary)))
+    }
+
+    /// Steps up to the end of the epoch, an evaluation and a checkpoint; less if it is to stop.
+    fn epoch(&mut self, stop: &AtomicBool, show: &mut impl FnMut(&Progress)) -> anyhow::Result<()> {
+        let every = self.experiment.config.training.checkpoint_steps;
+        let Steps { per_epoch, total: steps } = self.experiment.steps;
+        let mut total = Seen::default();
+        loop {
+            let rate = self.state.learning_rate(self.state.steps_taken());
+            let seen = self.state.step(&mut *self.engine, &mut self.feed)?;
+            add(&mut total, &seen);
+            let taken = self.state.steps_taken();
+            let loss = seen.metrics.loss_sum / seen.metrics.examples.max(1) as f64;
+            self.events.add(
+                taken,
+                &[("learning_rate", f64::from(rate))],
+                &[("batch_loss", loss)],
+            )?;
+            show(&Progress {
+                step: taken,
+                steps,
+                epoch: taken.div_ceil(per_epoch),
+                examples_per_second: total.examples as f64 / self.since.elapsed().as_secs_f64(),
+                accuracy: self.epochs.last().map(|epoch| epoch.accuracy),
+            });
+            if taken.is_multiple_of(per_epoch) {
+                self.evaluate(&total)?;
+                return self.checkpoint();
+            }
+            if stop.load(Ordering::SeqCst) {
+                return Ok(());
+            }
+            if every.is_some_and(|every| every > 0 && taken.is_multiple_of(every)) {
+                self.checkpoint()?;
+            }
+        }
+    }
+
+    /// Evaluates and records. The time of an epoch is all of it: data, steps, noise, this evaluation, and the
+    /// checkpoint of the epoch before.
+    fn evaluate(&mut self, total: &Seen) -> anyhow::Result<()> {
+        let (pixels, classes) = (self.data.shape.numbers(), self.data.classes.len());
+        let parameters = self.state.parameters();
+        let Evaluation { accuracy, loss } =
+            Evaluation::of(&mut *self.engine, parameters, &self.data.test, pixels, classes)?;
+        let seconds = self.since.elapsed().as_secs_f64();
+        self.since = Instant::now();
+        let step = self.state.steps_taken();
+        let BatchMetrics { examples: views, loss_sum, correct } = total.metrics;
+        let views = views.max(1) as f64;
+        let epoch = Epoch {
+            epoch: step / self.experiment.steps.per_epoch,
+            step,
+            accuracy,
+            loss,
+            train_loss: loss_sum / views,
+            train_accuracy: correct as f64 / views,
+            clipped_share: total.clipped.map(|clipped| clipped as f64 / total.examples as f64),
+            examples_per_second: total.examples as f64 / seconds,
+            seconds,
+        };
+        let mut open = vec![
+            ("train_loss", epoch.train_loss),
+            ("train_accuracy", epoch.train_accuracy),
+            ("examples_per_second", epoch.examples_per_second),
+        ];
+        open.extend(epoch.clipped_share.map(|share| ("clipped_share", share)));
+        let (names, exposure) = metrics::judged_by(&self.experiment.config);
+        let judged = [(names[0], accuracy), (names[1], loss)];
+        let mut covered = Vec::new();
+        match exposure {
+            Exposure::Covered => covered.extend(judged),
+            Exposure::NotPrivate => open.extend(judged),
+        }
+        self.events.add(step, &covered, &open)?;
+        self.epochs.push(epoch);
+        let table = metrics::table(&self.epochs, &self.experiment.config)?;
+        self.folder.write("metrics.csv", &table)
+    }
+
+    fn checkpoint(&self) -> anyhow::Result<()> {
+        let note = Note { epochs: metrics::whole_table(&self.epochs)?, trials: self.trials };
+        let bytes = self.state.bytes(&self.seal, &serde_json::to_vec(&note)?)?;
+        // Noted first: a crash in between must not hide that these steps were taken.
+        if let State::Private(training) = &self.state {
+            self.folder.note_released(training.ledger())?;
+        }
+        self.folder.save_checkpoint(self.state.steps_taken(), &bytes)
+    }
+
+    /// The model and the certificate; then the secrets go, and the summary comes.
+    fn finish(self) -> anyhow::Result<Summary> {
+        let model = parameters::write(&self.experiment.architecture, self.state.parameters())?;
+        self.folder.write("parameters.safetensors", &model)?;
+        let claim = match &self.state {
+            State::NonPrivate(..) => Claim {
+                epsilon: None,
+                delta: None,
+                private: false,
+                statement: NOT_PRIVATE.to_owned(),
+            },
+            State::Private(training) => {
+                let (plan, origin) = (training.plan(), training.key_origin());
+                let disclosure = Disclosure {
+                    metrics: metrics::metrics(&self.experiment.config),
+                    trials: self.trials,
+                    held_out_examples: self.experiment.config.data.held_out_examples(),
+                    artifacts: Artifacts {
+                        config_sha256: Some(self.experiment.config.sha256()?),
+                        training_data_sha256: Some(self.data_sha256),
+                        parameters_sha256: Some(Fingerprint::of_bytes(&model)),
+                    },
+                };
+                let certificate = Certificate::new(plan, origin, training.ledger(), disclosure);
+                self.folder.write("privacy.json", files::json(&certificate)?.as_bytes())?;
+                Claim {
+                    epsilon: Some(plan.request().epsilon),
+                    delta: Some(plan.request().delta),
+                    private: origin == KeyOrigin::OperatingSystem,
+                    statement: certificate.statement,
+                }
+            }
+        };
+        let last = self.epochs.last().context("a run has at least one epoch")?;
+        let path = self.folder.path().to_owned();
+        let summary = Summary::new(path, claim, &self.epochs, last, &self.experiment.config);
+        self.folder.finish(files::json(&summary)?.as_bytes())?;
+        Ok(summary)
+    }
+}
+
+fn add(total: &mut Seen, seen: &Seen) {
+    total.metrics.examples += seen.metrics.examples;
+    total.metrics.loss_sum += seen.metrics.loss_sum;
+    total.metrics.correct += seen.metrics.correct;
+    total.examples += seen.examples;
+    total.clipped = seen.clipped.map(|clipped| total.clipped.unwrap_or(0) + clipped);
+}

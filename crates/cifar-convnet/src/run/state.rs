@@ -1,0 +1,242 @@
+//! The state of a run, private or not, and its next step.
+
+use std::io::BufRead;
+
+use anyhow::{Context, bail};
+use dp_train::engine::{Batch, BatchMetrics, GradientEngine};
+use dp_train::gradient::NonPrivateGradient;
+use dp_train::model::initial_parameters;
+use dp_train::seal::{Seal, SealDifference};
+use dp_train::seeds::{NoiseKey, RunSeed};
+use dp_train::training::Training;
+use dp_train::training::checkpoint::ResumeError;
+use dp_train::training::open::OpenTraining;
+
+use crate::data::views::Views;
+use crate::data::{Dataset, Split};
+use crate::experiment::{Experiment, Kind};
+use crate::run::folder::RunFolder;
+
+/// How a checkpoint begins that was written with privacy if this is without, and the other way round.
+fn other_kind(kind: &Kind) -> &'static [u8] {
+    match kind {
+        Kind::Private(_) => b"bandroot open ",
+        Kind::NonPrivate(_) => b"bandroot run ",
+    }
+}
+
+/// What such a checkpoint is bound to that this is not.
+fn other_privacy(kind: &Kind) -> SealDifference {
+    let words = ["\"none\"", "a guarantee"].map(|word| Some(word.to_owned()));
+    let [sealed, found] = match (kind, words) {
+        (Kind::Private(_), words) => words,
+        (Kind::NonPrivate(_), [none, guarantee]) => [guarantee, none],
+    };
+    SealDifference { key: "privacy".to_owned(), sealed, found }
+}
+
+/// A run under way.
+#[derive(Debug)]
+pub(super) enum State {
+    /// Every step goes through the mechanism.
+    Private(Box<Training>),
+    /// `privacy = "none"`; clipped to a norm if there is one.
+    NonPrivate(Box<OpenTraining>, Option<f64>),
+}
+
+/// What a step saw; not private.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Seen {
+    pub(super) metrics: BatchMetrics,
+    pub(super) examples: usize,
+    /// None if nothing is clipped.
+    pub(super) clipped: Option<usize>,
+}
+
+impl State {
+    /// A run before its first step.
+    pub(super) fn begin(experiment: &Experiment, data: &Dataset) -> anyhow::Result<State> {
+        let Experiment { config, kind, architecture, .. } = experiment;
+        let (seed, examples) = (RunSeed(config.training.seed), examples(data)?);
+        let parameters = initial_parameters(architecture, seed);
+        Ok(match kind {
+            Kind::Private(plan) => {
+                let key = match config.privacy.noise_seed() {
+                    Some(seed) => NoiseKey::fixed(RunSeed(seed)),
+                    None => NoiseKey::from_os()?,
+                };
+                let (plan, rate) = (plan.as_ref().clone(), config.optimizer.learning_rate as f32);
+                let training = Training::new(plan, parameters, examples, rate, seed, key)?;
+                State::Private(Box::new(training))
+            }
+            Kind::NonPrivate(request) => {
+                let training = OpenTraining::new(request.clone(), parameters, examples, seed)?;
+                State::NonPrivate(Box::new(training), config.optimizer.clip_norm)
+            }
+        })
+    }
+
+    /// A run from its newest checkpoint, with the note in it.
+    ///
+    /// # Errors
+    /// If there is none, or if it is bound to something else than `seal`.
+    pub(super) fn load(
+        experiment: &Experiment,
+        data: &Dataset,
+        folder: &RunFolder,
+        seal: &Seal,
+    ) -> anyhow::Result<(State, Vec<u8>)> {
+        let Experiment { config, kind, .. } = experiment;
+        let (seed, examples) = (RunSeed(config.training.seed), examples(data)?);
+        let loaded = folder.load_checkpoint(|mut file| {
+            if file.fill_buf()?.starts_with(other_kind(kind)) {
+                return Err(ResumeError::Sealed(other_privacy(kind)));
+            }
+            match kind {
+                Kind::Private(plan) => {
+                    let (plan, rate) =
+                        (plan.as_ref().clone(), config.optimizer.learning_rate as f32);
+                    let loaded = Training::load(plan, examples, rate, seed, seal, file);
+                    loaded.map(|(training, note)| (State::Private(Box::new(training)), note))
+                }
+                Kind::NonPrivate(request) => {
+                    let loaded = OpenTraining::load(request.clone(), examples, seed, seal, file);
+                    let clip_norm = config.optimizer.clip_norm;
+                    let state = |training| State::NonPrivate(Box::new(training), clip_norm);
+                    loaded.map(|(training, note)| (state(training), note))
+                }
+            }
+        })?;
+        let Some((state, note)) = loaded else {
+            let finished = if folder.is_finished() { ": the run is finished" } else { "" };
+            bail!("{} has no checkpoint to continue from{finished}", folder.path().display());
+        };
+        // The seal agreed: what is repeated gives the same numbers.
+        if let State::Private(training) = &state {
+            folder.check_continuation(training.ledger())?;
+        }
+        Ok((state, note))
+    }
+
+    pub(super) fn parameters(&self) -> &[f32] {
+        match self {
+            State::Private(training) => training.parameters(),
+            State::NonPrivate(training, _) => training.parameters(),
+        }
+    }
+
+    pub(super) fn steps_taken(&self) -> usize {
+        match self {
+            State::Private(training) => training.steps_taken(),
+            State::NonPrivate(training, _) => training.steps_taken(),
+        }
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        match self {
+            State::Private(training) => training.is_finished(),
+            State::NonPrivate(training, _) => training.is_finished(),
+        }
+    }
+
+    /// The learning rate of a step.
+    pub(super) fn learning_rate(&self, step: usize) -> f32 {
+        match self {
+            State::Private(training) => training.learning_rate(step),
+            State::NonPrivate(training, _) => training.learning_rate(step),
+        }
+    }
+
+    /// All of it as bytes, with the seal that a continuation must agree with and a note.
+    pub(super) fn bytes(&self, seal: &Seal, note: &[u8]) -> anyhow::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        match self {
+            State::Private(training) => training.save(&mut bytes, seal, note)?,
+            State::NonPrivate(training, _) => training.save(&mut bytes, seal, note)?,
+        }
+        Ok(bytes)
+    }
+
+    /// Takes one step.
+    pub(super) fn step(
+        &mut self,
+        engine: &mut dyn GradientEngine,
+        feed: &mut Feed<'_>,
+    ) -> anyhow::Result<Seen> {
+        let step = self.steps_taken();
+        let mut seen = Seen::default();
+        match self {
+            State::Private(training) => {
+                let clip_norm = training.plan().request().clip_norm;
+                let counts = training.step(|parameters, batch| -> anyhow::Result<_> {
+                    let copies = feed.copies();
+                    let batch = feed.load(step, batch, 1);
+                    let (sum, metrics) =
+                        engine.clipped_sum_of_means(parameters, batch, copies, clip_norm)?;
+                    seen.metrics = metrics;
+                    Ok(sum)
+                })?;
+                (seen.examples, seen.clipped) = (counts.examples, Some(counts.clipped));
+            }
+            State::NonPrivate(training, clip_norm) => {
+                let clip_norm = *clip_norm;
+                training.step(|parameters, batch| -> anyhow::Result<_> {
+                    let (copies, examples) = (feed.copies(), batch.len());
+                    seen.examples = examples;
+                    let Some(clip_norm) = clip_norm else {
+                        let batch = feed.load(step, batch, copies);
+                        let (sum, metrics) = engine.gradient_sum(parameters, batch)?;
+                        seen.metrics = metrics;
+                        return Ok(NonPrivateGradient::mean(sum, examples * copies));
+                    };
+                    let batch = feed.load(step, batch, 1);
+                    let (sum, metrics) =
+                        engine.clipped_sum_of_means(parameters, batch, copies, clip_norm)?;
+                    seen.metrics = metrics;
+                    seen.clipped = Some(sum.counts().clipped);
+                    Ok(NonPrivateGradient::mean_of_clipped(sum, examples))
+                })?;
+            }
+        }
+        Ok(seen)
+    }
+}
+
+/// The number of examples as the order of batches counts them.
+fn examples(data: &Dataset) -> anyhow::Result<u32> {
+    u32::try_from(data.train.len()).context("too many examples")
+}
+
+/// Decodes the pictures of a batch, or draws their views.
+pub(super) struct Feed<'a> {
+    split: &'a Split,
+    views: Views,
+    images: Vec<f32>,
+    labels: Vec<u32>,
+}
+
+impl<'a> Feed<'a> {
+    pub(super) fn new(split: &'a Split, views: Views) -> Self {
+        Self { split, views, images: Vec::new(), labels: Vec::new() }
+    }
+
+    fn copies(&self) -> usize {
+        self.views.augmentation.multiplicity
+    }
+
+    /// The pictures of the examples, and every label so many times.
+    fn load(&mut self, step: usize, batch: &[u32], times: usize) -> Batch<'_> {
+        let views = &self.views;
+        let len = batch.len() * views.augmentation.multiplicity * views.shape.numbers();
+        self.images.resize(len, 0.0);
+        if views.augmentation.is_off() {
+            self.split.decode(batch, &mut self.images);
+        } else {
+            views.decode(self.split, step, batch, &mut self.images);
+        }
+        self.labels.clear();
+        let labels = batch.iter().map(|&i| u32::from(self.split.labels()[i as usize]));
+        self.labels.extend(labels.flat_map(|label| std::iter::repeat_n(label, times)));
+        Batch { images: &self.images, labels: &self.labels }
+    }
+}

@@ -1,0 +1,108 @@
+//! The end of a run: what it reached, and what it may claim.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::metrics::Epoch;
+use crate::config::{Config, Record};
+use crate::run::memory;
+
+/// What a run without noise says of itself.
+pub(super) const NOT_PRIVATE: &str =
+    "not private: privacy = \"none\", trained without noise, covered by no guarantee";
+
+/// What `--json` prints, and `summary.json` holds. Numbers that depend on the training data are null in a
+/// public record.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Summary {
+    /// The folder of the run.
+    pub run: PathBuf,
+    /// None with `data.validation`: no test example was looked at.
+    pub test_accuracy: Option<f64>,
+    /// As the accuracy.
+    pub test_loss: Option<f64>,
+    /// On held-out training examples; covered by no guarantee.
+    pub validation_accuracy: Option<f64>,
+    /// As the accuracy.
+    pub validation_loss: Option<f64>,
+    /// None without privacy.
+    pub epsilon: Option<f64>,
+    /// None without privacy.
+    pub delta: Option<f64>,
+    /// Whether the claim is covered by a secret noise key.
+    pub private: bool,
+    /// What is claimed, in one sentence.
+    pub statement: String,
+    /// Steps taken.
+    pub steps: usize,
+    /// Time of all epochs.
+    pub seconds: Option<f64>,
+    /// Training examples over that time.
+    pub examples_per_second: Option<f64>,
+    /// Most memory of the process, where the system tells it.
+    pub peak_memory_bytes: Option<u64>,
+}
+
+/// What a run claims.
+pub(super) struct Claim {
+    pub epsilon: Option<f64>,
+    pub delta: Option<f64>,
+    pub private: bool,
+    pub statement: String,
+}
+
+impl Summary {
+    /// The summary of a run that ended with this epoch.
+    pub(super) fn new(
+        run: PathBuf,
+        claim: Claim,
+        epochs: &[Epoch],
+        last: &Epoch,
+        config: &Config,
+    ) -> Self {
+        let Claim { epsilon, delta, private, statement } = claim;
+        let seconds: f64 = epochs.iter().map(|epoch| epoch.seconds).sum();
+        let examples = (last.step * config.training.batch_size) as f64;
+        let open = config.training.record == Record::All;
+        let held_out = config.data.holds_out();
+        let (tested, validated) =
+            (|number| (!held_out).then_some(number), |number| held_out.then_some(number));
+        Self {
+            run,
+            test_accuracy: tested(last.accuracy),
+            test_loss: tested(last.loss),
+            validation_accuracy: validated(last.accuracy),
+            validation_loss: validated(last.loss),
+            epsilon,
+            delta,
+            private,
+            statement,
+            steps: last.step,
+            seconds: open.then_some(seconds),
+            examples_per_second: open.then_some(examples / seconds),
+            peak_memory_bytes: memory::peak().filter(|_| open),
+        }
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        if let Some(accuracy) = self.test_accuracy {
+            text += &format!("test accuracy  {:.2} %\n", 100.0 * accuracy);
+        }
+        if let Some(accuracy) = self.validation_accuracy {
+            let percent = 100.0 * accuracy;
+            text += &format!(
+                "validation     {percent:.2} % of held-out training examples, which is not private\n"
+            );
+        }
+        text += &format!("privacy        {}\n", self.statement);
+        if let Some(speed) = self.examples_per_second {
+            text += &format!("speed          {speed:.0} examples/s\n");
+            let most = memory::describe(self.peak_memory_bytes);
+            text += &format!("peak memory    {most}\n");
+        }
+        text + &format!("run folder     {}\n", self.run.display())
+    }
+}
