@@ -27,7 +27,7 @@ fn made_up(
          [training]\nepochs = {epochs}\nbatch_size = 500\nseed = {seed}\n"
     );
     fs::write(folder.join("config.toml"), config).unwrap();
-    let summary = value!({"test_accuracy": percent / 100.0, "steps": 100 * epochs, "seconds": 1.5, "private": true});
+    let summary = value!({"run": "a run", "test_accuracy": percent / 100.0, "steps": 100 * epochs, "seconds": 1.5, "private": true});
     fs::write(folder.join("summary.json"), summary.to_string()).unwrap();
     let environment = value!({"commit": "abc", "cpu": "a <machine>", "unix_time": seed});
     fs::write(folder.join("environment.json"), environment.to_string()).unwrap();

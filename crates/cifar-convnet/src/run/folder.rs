@@ -22,28 +22,67 @@
 //! tidied up.
 
 use std::fs;
-use std::io::{BufReader, ErrorKind};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use dp_train::continuations::Continuations;
 use dp_train::ledger::Ledger;
-use dp_train::training::checkpoint::ResumeError;
 
 use crate::bad_argument::BadArgument;
 use crate::files;
 
-/// How many checkpoints are kept: the newest, and one to fall back on.
-const KEPT: usize = 2;
+/// The config with all overrides, as it was run.
+pub const CONFIG: &str = "config.toml";
 
-/// How far the run has got.
-const CONTINUATIONS: &str = "continuations.json";
+/// The plan, as a `PlanRecord`.
+pub const PLAN: &str = "plan.json";
 
-/// What was reached; the last file of a run.
-const SUMMARY: &str = "summary.json";
+/// Program, commit and machine, as an `Environment`.
+pub const ENVIRONMENT: &str = "environment.json";
+
+/// One line per epoch, with the columns of `metrics::table`.
+pub const METRICS: &str = "metrics.csv";
+
+/// The `Certificate`.
+pub const CERTIFICATE: &str = "privacy.json";
+
+/// A certificate whose strategy was left out, in recorded results.
+pub const ABRIDGED: &str = "privacy-abridged.json";
+
+/// The trained model.
+pub const PARAMETERS: &str = "parameters.safetensors";
+
+/// What was reached, as a `Summary`; the last file of a run.
+pub const SUMMARY: &str = "summary.json";
 
 /// The same while there may still be secrets.
 const PENDING: &str = "summary.json.pending";
+
+/// How far the run has got, as `Continuations`.
+pub const CONTINUATIONS: &str = "continuations.json";
+
+/// Why a run of a sweep failed; written by the sweep.
+pub const FAILED: &str = "failed.json";
+
+/// How the names of TensorBoard's files begin.
+pub const EVENTS: &str = "events.out.tfevents.";
+
+/// Whether a run, or a sweep beside it, writes files of this name.
+pub fn is_of_a_run(name: &str) -> bool {
+    let written = [
+        CONFIG,
+        PLAN,
+        ENVIRONMENT,
+        METRICS,
+        CERTIFICATE,
+        PARAMETERS,
+        CONTINUATIONS,
+        FAILED,
+        PENDING,
+    ];
+    written.contains(&name) || is_secret(name) || name.starts_with(EVENTS)
+}
 
 /// Whether a file of this name is a state of a run.
 pub fn is_checkpoint(name: &str) -> bool {
@@ -132,60 +171,6 @@ impl RunFolder {
     /// Writes a file, whole or not at all.
     pub fn write(&self, name: &str, content: &[u8]) -> anyhow::Result<()> {
         files::write(&self.file(name), content)
-    }
-
-    /// Saves a state, and removes all but the last two.
-    pub fn save_checkpoint(&self, steps: usize, bytes: &[u8]) -> anyhow::Result<()> {
-        ensure!(!self.is_finished(), "{} was finished by another process", self.path.display());
-        files::write_secret(&self.file(&format!("checkpoint-{steps:08}.bin")), bytes)?;
-        for old in self.checkpoints()?.into_iter().skip(KEPT) {
-            fs::remove_file(&old).with_context(|| format!("could not remove {}", old.display()))?;
-        }
-        Ok(())
-    }
-
-    /// The newest state that `load` takes; states that are damaged are named in warnings.
-    ///
-    /// # Errors
-    /// A [`BadArgument`] if a state is bound to something else than what it is to be continued with. The one before
-    /// it is not tried: it would add the same noise to other gradients just as well.
-    pub fn load_checkpoint<T>(
-        &self,
-        load: impl Fn(BufReader<fs::File>) -> Result<T, ResumeError>,
-    ) -> anyhow::Result<Option<T>> {
-        for path in self.checkpoints()? {
-            let file = fs::File::open(&path)
-                .with_context(|| format!("could not read {}", path.display()))?;
-            match load(BufReader::new(file)) {
-                Ok(loaded) => return Ok(Some(loaded)),
-                Err(ResumeError::Sealed(difference)) => {
-                    let (difference, remedy) = (&difference, self.remedy(&difference.key));
-                    let refusal = format!("{}: {difference}; {remedy}", path.display());
-                    return Err(BadArgument(refusal).into());
-                }
-                Err(error) => {
-                    log::warn!("{} is not used: {error}; trying the one before it", path.display());
-                }
-            }
-        }
-        Ok(None)
-    }
-
-    /// What to do about a key of the seal that is not what it was.
-    fn remedy(&self, key: &str) -> String {
-        let what = match key {
-            "data.sha256" => {
-                "train on the examples that it began with: see data.validation and the files in \
-                              data.folder"
-                    .to_owned()
-            }
-            "engine.arithmetic" => "continue it on a processor with these instructions".to_owned(),
-            "program.version" | "program.commit" | "program.sha256" => {
-                "continue it with that program".to_owned()
-            }
-            key => format!("put {key} back in {}", self.file("config.toml").display()),
-        };
-        format!("{what}, or begin a new run")
     }
 
     /// Notes how many steps of a private run can have been seen.
@@ -286,19 +271,17 @@ impl RunFolder {
             return false;
         };
         let certified = || {
-            read("privacy.json").is_some_and(|certificate| {
+            read(CERTIFICATE).is_some_and(|certificate| {
                 certificate["statement"] == summary["statement"]
                     && certificate["realised"]["steps"] == summary["steps"]
             })
         };
         let whole = summary["statement"].is_string() && summary["steps"].is_u64();
-        whole
-            && self.file("parameters.safetensors").is_file()
-            && (summary["epsilon"].is_null() || certified())
+        whole && self.file(PARAMETERS).is_file() && (summary["epsilon"].is_null() || certified())
     }
 
     /// The files whose names are wanted.
-    fn files(&self, wanted: impl Fn(&str) -> bool) -> anyhow::Result<Vec<PathBuf>> {
+    pub(super) fn files(&self, wanted: impl Fn(&str) -> bool) -> anyhow::Result<Vec<PathBuf>> {
         let entries = fs::read_dir(&self.path)
             .with_context(|| format!("could not read the folder {}", self.path.display()))?;
         let mut found = Vec::new();
@@ -308,15 +291,6 @@ impl RunFolder {
                 found.push(path);
             }
         }
-        Ok(found)
-    }
-
-    /// The states, newest first.
-    fn checkpoints(&self) -> anyhow::Result<Vec<PathBuf>> {
-        let mut found = self.files(is_checkpoint)?;
-        // The number of steps has a fixed width, so names sort as numbers do.
-        found.sort();
-        found.reverse();
         Ok(found)
     }
 }

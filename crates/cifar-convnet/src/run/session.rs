@@ -23,7 +23,7 @@ use crate::experiment::{Experiment, Kind, Steps};
 use crate::files;
 use crate::run::environment::Environment;
 use crate::run::evaluation::Evaluation;
-use crate::run::folder::RunFolder;
+use crate::run::folder::{self, RunFolder};
 use crate::run::parameters;
 
 /// What a checkpoint carries besides the state of the training.
@@ -116,12 +116,12 @@ impl<'a> Session<'a> {
             }
             Place::New(path) => {
                 let folder = RunFolder::create(&path)?;
-                folder.write("config.toml", toml::to_string_pretty(config)?.as_bytes())?;
+                folder.write(folder::CONFIG, toml::to_string_pretty(config)?.as_bytes())?;
                 if let Kind::Private(plan) = &experiment.kind {
-                    folder.write("plan.json", files::json(plan.record())?.as_bytes())?;
+                    folder.write(folder::PLAN, files::json(plan.record())?.as_bytes())?;
                 }
                 let environment = files::json(&Environment::current())?;
-                folder.write("environment.json", environment.as_bytes())?;
+                folder.write(folder::ENVIRONMENT, environment.as_bytes())?;
                 (folder, State::begin(experiment, data)?, Vec::new())
             }
         };
@@ -245,7 +245,7 @@ impl<'a> Session<'a> {
         self.events.add(step, &covered, &open)?;
         self.epochs.push(epoch);
         let table = metrics::table(&self.epochs, &self.experiment.config)?;
-        self.folder.write("metrics.csv", &table)
+        self.folder.write(folder::METRICS, &table)
     }
 
     fn checkpoint(&self) -> anyhow::Result<()> {
@@ -261,7 +261,7 @@ impl<'a> Session<'a> {
     /// The model and the certificate; then the secrets go, and the summary comes.
     fn finish(self) -> anyhow::Result<Summary> {
         let model = parameters::write(&self.experiment.architecture, self.state.parameters())?;
-        self.folder.write("parameters.safetensors", &model)?;
+        self.folder.write(folder::PARAMETERS, &model)?;
         let claim = match &self.state {
             State::NonPrivate(..) => Claim {
                 epsilon: None,
@@ -282,7 +282,7 @@ impl<'a> Session<'a> {
                     },
                 };
                 let certificate = Certificate::new(plan, origin, training.ledger(), disclosure);
-                self.folder.write("privacy.json", files::json(&certificate)?.as_bytes())?;
+                self.folder.write(folder::CERTIFICATE, files::json(&certificate)?.as_bytes())?;
                 Claim {
                     epsilon: Some(plan.request().epsilon),
                     delta: Some(plan.request().delta),

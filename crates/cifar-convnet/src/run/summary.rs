@@ -1,9 +1,11 @@
 //! The end of a run: what it reached, and what it may claim.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
+use super::folder::SUMMARY;
 use super::metrics::Epoch;
 use crate::config::{Config, Record};
 use crate::run::memory;
@@ -19,28 +21,38 @@ pub struct Summary {
     /// The folder of the run.
     pub run: PathBuf,
     /// None with `data.validation`: no test example was looked at.
+    #[serde(default)]
     pub test_accuracy: Option<f64>,
     /// As the accuracy.
+    #[serde(default)]
     pub test_loss: Option<f64>,
     /// On held-out training examples; covered by no guarantee.
+    #[serde(default)]
     pub validation_accuracy: Option<f64>,
     /// As the accuracy.
+    #[serde(default)]
     pub validation_loss: Option<f64>,
     /// None without privacy.
+    #[serde(default)]
     pub epsilon: Option<f64>,
     /// None without privacy.
+    #[serde(default)]
     pub delta: Option<f64>,
     /// Whether the claim is covered by a secret noise key.
     pub private: bool,
-    /// What is claimed, in one sentence.
-    pub statement: String,
+    /// What is claimed, in one sentence; the first runs had none.
+    #[serde(default)]
+    pub statement: Option<String>,
     /// Steps taken.
     pub steps: usize,
     /// Time of all epochs.
+    #[serde(default)]
     pub seconds: Option<f64>,
     /// Training examples over that time.
+    #[serde(default)]
     pub examples_per_second: Option<f64>,
     /// Most memory of the process, where the system tells it.
+    #[serde(default)]
     pub peak_memory_bytes: Option<u64>,
 }
 
@@ -77,12 +89,34 @@ impl Summary {
             epsilon,
             delta,
             private,
-            statement,
+            statement: Some(statement),
             steps: last.step,
             seconds: open.then_some(seconds),
             examples_per_second: open.then_some(examples / seconds),
             peak_memory_bytes: memory::peak().filter(|_| open),
         }
+    }
+
+    /// The summary in the folder of a run that has ended.
+    ///
+    /// # Errors
+    /// If it is not there or damaged; a key that stands twice is refused.
+    pub fn read(run: &Path) -> anyhow::Result<Self> {
+        let path = run.join(SUMMARY);
+        let context = || format!("could not read {}", path.display());
+        let bytes = std::fs::read(&path).with_context(context)?;
+        serde_json::from_slice(&bytes).with_context(context)
+    }
+
+    /// The accuracy on the examples that the run is judged by. Before it had a name of its own, accuracy on held-out
+    /// examples was called that of a test.
+    pub fn accuracy(&self) -> Option<f64> {
+        self.validation_accuracy.or(self.test_accuracy)
+    }
+
+    /// The loss on the same examples.
+    pub fn loss(&self) -> Option<f64> {
+        self.validation_loss.or(self.test_loss)
     }
 
     /// For people.
@@ -97,7 +131,8 @@ impl Summary {
                 "validation     {percent:.2} % of held-out training examples, which is not private\n"
             );
         }
-        text += &format!("privacy        {}\n", self.statement);
+        text +=
+            &format!("privacy        {}\n", self.statement.as_deref().unwrap_or("no statement"));
         if let Some(speed) = self.examples_per_second {
             text += &format!("speed          {speed:.0} examples/s\n");
             let most = memory::describe(self.peak_memory_bytes);

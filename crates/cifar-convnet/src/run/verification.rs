@@ -10,31 +10,15 @@ use dp_train::fingerprint::Fingerprint;
 use dp_train::plan::PlanRecord;
 use dp_train::seeds::KeyOrigin;
 use dp_train::verification::{self, Finding, Verdict};
-use serde::Deserialize;
 use serde_json::Value;
 
+use super::summary::Summary;
 use super::{folder, metrics};
 use crate::config::privacy::Privacy;
 use crate::config::{self, Config};
 
-/// The trained model.
-const PARAMETERS: &str = "parameters.safetensors";
-
-/// Which runs were trained in the folder.
-const CONTINUATIONS: &str = "continuations.json";
-
 /// How checkpoints begin, and the state of the noise in them, before the key.
 const CHECKPOINT_MARKS: [&[u8]; 2] = [b"bandroot run 0", b"bandroot noise "];
-
-/// What a summary claims; a key that stands twice is refused.
-#[derive(Debug, Deserialize)]
-struct Claim {
-    epsilon: Option<f64>,
-    delta: Option<f64>,
-    private: bool,
-    statement: Option<String>,
-    steps: usize,
-}
 
 /// A certificate in the folder of its run.
 #[derive(Debug)]
@@ -77,7 +61,7 @@ impl<'a> Folder<'a> {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == ErrorKind::NotFound && !path.is_symlink() => {
                 self.skip(format!("{name} is not in the folder"));
-                self.bound &= name == PARAMETERS || name == CONTINUATIONS;
+                self.bound &= name == folder::PARAMETERS || name == folder::CONTINUATIONS;
                 Ok(None)
             }
             Err(error) => Err(error).with_context(|| format!("could not read {}", path.display())),
@@ -90,10 +74,10 @@ impl<'a> Folder<'a> {
     /// If a file that exists cannot be read.
     pub fn check(&mut self, data: bool) -> anyhow::Result<()> {
         self.check_hashes();
-        let config = match self.read("config.toml")? {
+        let config = match self.read(folder::CONFIG)? {
             None => None,
             // Read as training reads it; what is wrong with it is its message.
-            Some(_) => Some(config::file::read(&self.run.join("config.toml"), &[])?),
+            Some(_) => Some(config::file::read(&self.run.join(folder::CONFIG), &[])?),
         };
         if let Some(config) = &config {
             self.check_config(config)?;
@@ -126,7 +110,7 @@ impl<'a> Folder<'a> {
             ("training_data_sha256", artifacts.training_data_sha256),
             ("parameters_sha256", artifacts.parameters_sha256),
         ];
-        let ours = ["config.toml", "summary.json", PARAMETERS];
+        let ours = [folder::CONFIG, folder::SUMMARY, folder::PARAMETERS];
         let ours = ours.iter().any(|name| self.run.join(name).exists());
         for (name, _) in hashes.iter().filter(|(_, hash)| hash.is_none()) {
             self.bound = false;
@@ -177,7 +161,7 @@ impl<'a> Folder<'a> {
     }
 
     fn check_plan(&mut self) -> anyhow::Result<()> {
-        let Some(bytes) = self.read("plan.json")? else { return Ok(()) };
+        let Some(bytes) = self.read(folder::PLAN)? else { return Ok(()) };
         let plan: Result<PlanRecord, _> = serde_json::from_slice(&bytes);
         let same = plan.is_ok_and(|plan| plan == self.certificate.plan);
         self.find(same, "plan.json: the plan of the certificate");
@@ -185,8 +169,8 @@ impl<'a> Folder<'a> {
     }
 
     fn check_summary(&mut self) -> anyhow::Result<()> {
-        let Some(bytes) = self.read("summary.json")? else { return Ok(()) };
-        let summary: Claim = match serde_json::from_slice(&bytes) {
+        let Some(bytes) = self.read(folder::SUMMARY)? else { return Ok(()) };
+        let summary: Summary = match serde_json::from_slice(&bytes) {
             Ok(summary) => summary,
             Err(error) => {
                 self.find(false, format!("summary.json: {error}"));
@@ -213,21 +197,24 @@ impl<'a> Folder<'a> {
 
     fn check_parameters(&mut self) -> anyhow::Result<()> {
         let Some(claimed) = self.certificate.artifacts.parameters_sha256 else { return Ok(()) };
-        let Some(bytes) = self.read(PARAMETERS)? else { return Ok(()) };
+        let Some(bytes) = self.read(folder::PARAMETERS)? else { return Ok(()) };
         let found = Fingerprint::of_bytes(&bytes);
         let same = claimed == found;
-        self.find(same, format!("artifacts.parameters_sha256: {PARAMETERS} has {found}"));
+        self.find(same, format!("artifacts.parameters_sha256: {} has {found}", folder::PARAMETERS));
         Ok(())
     }
 
     /// No other run was trained in this folder, whose steps the certificate would not count.
     fn check_continuations(&mut self) -> anyhow::Result<()> {
-        let Some(bytes) = self.read(CONTINUATIONS)? else { return Ok(()) };
+        let Some(bytes) = self.read(folder::CONTINUATIONS)? else { return Ok(()) };
         let noted: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let runs = noted["released"].as_array().cloned().unwrap_or_default();
         let id = self.certificate.realised.run_id.as_str();
         let alone = runs.len() == 1 && runs[0][0].as_str() == Some(id);
-        self.find(alone, format!("realised.run_id: {CONTINUATIONS} names this run alone"));
+        self.find(
+            alone,
+            format!("realised.run_id: {} names this run alone", folder::CONTINUATIONS),
+        );
         Ok(())
     }
 

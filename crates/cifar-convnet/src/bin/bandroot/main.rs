@@ -1,6 +1,7 @@
 //! `bandroot`: private training with matrix-factorization noise, from the command line.
 
 mod terminal;
+mod published;
 mod cli;
 mod fetch;
 mod commands;

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 mod bench;
 mod data;
+mod duration;
 mod reproduce;
 
 pub(crate) use bench::{Bench, BenchEngine, Preset};

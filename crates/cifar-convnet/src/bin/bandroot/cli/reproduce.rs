@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::Aof;
-use crate::paper::published::Regime;
+use crate::published::Regime;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Reproduce {
@@ -112,7 +112,7 @@ pub(crate) struct Accuracy {
     pub(crate) seeds: Vec<u64>,
 
     /// Start no run that would not end within this time, such as 90m or 1h30m [default: run all]
-    #[arg(long, value_name = "TIME", value_parser = crate::paper::reproduce::accuracy::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = super::duration::parse)]
     pub(crate) budget: Option<std::time::Duration>,
 
     /// Print what is missing and what it will cost, and run nothing

@@ -14,6 +14,7 @@ use cifar_convnet::config;
 use cifar_convnet::data::Split;
 use cifar_convnet::files;
 use cifar_convnet::run::evaluation::Evaluation;
+use cifar_convnet::run::folder;
 use cifar_convnet::run::parameters;
 
 /// What `--json` prints.
@@ -27,7 +28,7 @@ struct Report {
 }
 
 pub(crate) fn run(arguments: &Eval) -> anyhow::Result<()> {
-    let mut config = config::file::read(&arguments.run.join("config.toml"), &[])?;
+    let mut config = config::file::read(&arguments.run.join(folder::CONFIG), &[])?;
     let tuned = config.data.holds_out();
     let judged_by = if tuned { SplitName::Validation } else { SplitName::Test };
     let split = arguments.split.unwrap_or(judged_by);
@@ -39,7 +40,7 @@ pub(crate) fn run(arguments: &Eval) -> anyhow::Result<()> {
     }
     let wrong = |error| BadArgument(format!("{}: {error}", arguments.run.display()));
     let architecture = config.model.architecture(config.data.name).map_err(wrong)?;
-    let path = arguments.run.join("parameters.safetensors");
+    let path = arguments.run.join(folder::PARAMETERS);
     let bytes = std::fs::read(&path)
         .with_context(|| format!("could not read {}; is the run finished?", path.display()))?;
     let values = parameters::read(&architecture, &bytes)

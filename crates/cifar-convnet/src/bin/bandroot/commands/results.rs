@@ -11,20 +11,18 @@ use crate::cli::Results;
 use crate::terminal::output;
 use cifar_convnet::BadArgument;
 use cifar_convnet::files;
+use cifar_convnet::run::folder;
 
 /// Files that are taken over, where they exist.
 const KEPT: [&str; 7] = [
-    "config.toml",
-    "plan.json",
-    "environment.json",
-    "metrics.csv",
-    "summary.json",
-    "privacy.json",
-    "failed.json",
+    folder::CONFIG,
+    folder::PLAN,
+    folder::ENVIRONMENT,
+    folder::METRICS,
+    folder::SUMMARY,
+    folder::CERTIFICATE,
+    folder::FAILED,
 ];
-
-/// What a certificate is called whose strategy was left out: `bandroot verify` needs the whole one.
-pub(crate) const ABRIDGED: &str = "privacy-abridged.json";
 
 /// Runs one of the commands.
 pub(crate) fn run(command: &Results) -> anyhow::Result<()> {
@@ -42,7 +40,7 @@ pub(crate) fn run(command: &Results) -> anyhow::Result<()> {
     let (mut imported, mut there, mut abridged) = (0, 0, 0);
     for run in &runs {
         let files = files(run)?;
-        abridged += usize::from(files.iter().any(|(name, _)| *name == ABRIDGED));
+        abridged += usize::from(files.iter().any(|(name, _)| *name == folder::ABRIDGED));
         match import(run, &files, &arguments.into)? {
             true => imported += 1,
             false => there += 1,
@@ -54,8 +52,9 @@ pub(crate) fn run(command: &Results) -> anyhow::Result<()> {
     }
     if abridged > 0 {
         text += &format!(
-            "; {abridged} without the rows of their strategy: {ABRIDGED} keeps their hash, and the run \
-             folder the whole certificate for bandroot verify"
+            "; {abridged} without the rows of their strategy: {} keeps their hash, and the run \
+             folder the whole certificate for bandroot verify",
+            folder::ABRIDGED
         );
     }
     output::print(&text)
@@ -63,7 +62,7 @@ pub(crate) fn run(command: &Results) -> anyhow::Result<()> {
 
 /// All folders at or below one that hold a summary or a failure, in order; hidden ones are passed by.
 fn find(folder: &Path, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
-    if folder.join("summary.json").is_file() || folder.join("failed.json").is_file() {
+    if folder.join(folder::SUMMARY).is_file() || folder.join(folder::FAILED).is_file() {
         found.push(folder.to_owned());
         return Ok(());
     }
@@ -105,9 +104,9 @@ fn files(run: &Path) -> anyhow::Result<Vec<(&'static str, String)>> {
             let mut value: Value = serde_json::from_str(&text).with_context(context)?;
             remove_paths(&mut value);
             let long = value.get("strategy").is_some_and(|strategy| !strategy.is_null());
-            if name == "privacy.json" && long {
+            if name == folder::CERTIFICATE && long {
                 value["strategy"] = Value::Null;
-                files.push((ABRIDGED, files::json(&value)?));
+                files.push((folder::ABRIDGED, files::json(&value)?));
             } else {
                 files.push((name, files::json(&value)?));
             }

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use cifar_convnet::experiment::Experiment;
-use cifar_convnet::run::folder::RunFolder;
+use cifar_convnet::run::folder::{self, RunFolder};
 use cifar_convnet::run::session::{Ending, Place, Session};
 use cifar_convnet::run::summary::Summary;
 use cifar_convnet::{BadArgument, config, files};
@@ -23,7 +23,7 @@ pub(crate) fn run(arguments: &Train) -> anyhow::Result<()> {
             (file, arguments.out.clone().unwrap_or_else(|| default_folder(config)))
         }
         (None, Some(run)) => {
-            (ConfigFile { config: run.join("config.toml"), set: Vec::new() }, run.clone())
+            (ConfigFile { config: run.join(folder::CONFIG), set: Vec::new() }, run.clone())
         }
         _ => bail!(BadArgument("give a config, or --resume with the folder of a run".into())),
     };
@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &Train) -> anyhow::Result<()> {
     {
         // It had ended; only its secrets were still there, or may have been.
         let summary: Summary = serde_json::from_slice(&summary)
-            .with_context(|| format!("{} is damaged", run.file("summary.json").display()))?;
+            .with_context(|| format!("{} is damaged", run.file(folder::SUMMARY).display()))?;
         return print(&summary, arguments.json);
     }
     // The plan stands before any data is read.

@@ -4,13 +4,13 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use cifar_convnet::run::folder;
 use cifar_convnet::run::verification::Folder;
 use dp_train::certificate::Certificate;
 use dp_train::verification::{self, NOT_PROVEN, Verdict};
 use serde::Serialize;
 
 use crate::cli::Verify;
-use crate::commands::results::ABRIDGED;
 use crate::terminal::output;
 use cifar_convnet::config;
 use cifar_convnet::config::privacy::Privacy;
@@ -37,14 +37,14 @@ struct Report {
 /// Says yes or no; no is an error, so that scripts see it in the exit code.
 pub(crate) fn run(arguments: &Verify) -> anyhow::Result<()> {
     let run = &arguments.run;
-    let path = run.join("privacy.json");
+    let path = run.join(folder::CERTIFICATE);
     if !path.exists() && is_non_private(run) {
         bail!(
             "{} was trained with privacy = \"none\": it has no guarantee to check",
             run.display()
         );
     }
-    if !path.exists() && run.join(ABRIDGED).exists() {
+    if !path.exists() && run.join(folder::ABRIDGED).exists() {
         return abridged(run);
     }
     let certificate = read_certificate(&path)?;
@@ -107,7 +107,7 @@ fn read_certificate(path: &Path) -> anyhow::Result<Certificate> {
 
 /// A certificate without the rows of its strategy: what can be said of it is said, and that it is no proof.
 fn abridged(run: &Path) -> anyhow::Result<()> {
-    let path = run.join(ABRIDGED);
+    let path = run.join(folder::ABRIDGED);
     let certificate = read_certificate(&path)?;
     let hash = certificate.plan.strategy_sha256;
     let words = ["format", "generator", "limits", "statement", "realised", "request"];
@@ -127,6 +127,6 @@ fn abridged(run: &Path) -> anyhow::Result<()> {
 
 /// Whether the config of a run says that it is not private.
 fn is_non_private(run: &Path) -> bool {
-    let config = config::file::read(&run.join("config.toml"), &[]);
+    let config = config::file::read(&run.join(folder::CONFIG), &[]);
     config.is_ok_and(|config| config.privacy == Privacy::None)
 }

@@ -1,5 +1,4 @@
-//! The paper's tables: as they are printed there, computed again, and set side by side.
+//! The paper's tables and figures, computed again and set beside what is printed there.
 
-pub(crate) mod published;
 pub(crate) mod report;
 pub(crate) mod reproduce;

@@ -17,7 +17,7 @@ use dp_train::certificate::Certificate;
 use serde_json::Value;
 
 use cifar_convnet::files;
-use cifar_convnet::run::folder::is_checkpoint;
+use cifar_convnet::run::folder::{self, is_checkpoint};
 
 /// How the names of the files end.
 const SUFFIX: &str = ".attempts";
@@ -95,7 +95,7 @@ pub(crate) fn settle(
     let counts = counts(sweep)?;
     for cell in counts.keys() {
         let folder = sweep.join(cell);
-        if folder.join("summary.json").exists() && folder.join("privacy.json").exists() {
+        if folder.join(folder::SUMMARY).exists() && folder.join(folder::CERTIFICATE).exists() {
             restate(sweep, cell, trials(cell, &counts))?;
         }
     }
@@ -110,29 +110,29 @@ fn restate(sweep: &Path, cell: &str, trials: u64) -> anyhow::Result<()> {
         let temporary = sweep.join(NOTES).join(format!("{cell}.{name}"));
         files::write_through(&temporary, &folder.join(name), text.as_bytes())
     };
-    let path = folder.join("privacy.json");
+    let path = folder.join(folder::CERTIFICATE);
     let context = || format!("could not bring {} up to date", path.display());
     let text = fs::read(&path).with_context(context)?;
     let found: Certificate = serde_json::from_slice(&text).with_context(context)?;
     let known = found.trials;
     let certificate = found.with_trials(trials);
     if certificate.trials != known {
-        replace("privacy.json", files::json(&certificate)?)?;
+        replace(folder::CERTIFICATE, files::json(&certificate)?)?;
     }
-    let path = folder.join("summary.json");
+    let path = folder.join(folder::SUMMARY);
     let context = || format!("could not bring {} up to date", path.display());
     let text = fs::read(&path).with_context(context)?;
     let mut summary: Value = serde_json::from_slice(&text).with_context(context)?;
     if summary["statement"] != certificate.statement.as_str() {
         summary["statement"] = certificate.statement.into();
-        replace("summary.json", files::json(&summary)?)?;
+        replace(folder::SUMMARY, files::json(&summary)?)?;
     }
     Ok(())
 }
 
 /// Whether a training was begun in the folder of a cell: it has shown or may have shown something.
 fn was_begun(folder: &Path) -> anyhow::Result<bool> {
-    let known = ["config.toml", "summary.json", "failed.json"];
+    let known = [folder::CONFIG, folder::SUMMARY, folder::FAILED];
     Ok(names(folder)?.iter().any(|name| known.contains(&name.as_str()) || is_checkpoint(name)))
 }
 

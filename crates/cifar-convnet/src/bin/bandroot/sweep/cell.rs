@@ -5,17 +5,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use toml::{Table, Value};
 
-use super::attempts;
+use super::{attempts, name};
 use cifar_convnet::BadArgument;
 use cifar_convnet::config::{self, Config};
 use cifar_convnet::files;
-use cifar_convnet::run::folder::{is_checkpoint, is_pending, is_secret};
-
-/// Longest readable part of a folder's name.
-const LONGEST: usize = 120;
+use cifar_convnet::run::folder::{self, is_checkpoint, is_pending, is_secret};
+use cifar_convnet::run::summary::Summary;
 
 /// One run of a sweep.
 #[derive(Debug, Clone)]
@@ -91,7 +88,7 @@ impl Cell {
         }
         let config = config::file::check(table.clone(), path)?;
         config.check().map_err(|error| BadArgument(format!("{}: {error}", path.display())))?;
-        let name = name(prefix, &setting, seed, &table);
+        let name = name::of(prefix, &setting, seed, &table);
         Ok(Self { name, setting, seed, table, config })
     }
 
@@ -120,11 +117,11 @@ impl Cell {
         let folder = self.folder(sweep);
         let names = attempts::names(&folder)?;
         let has = |name: &str| names.iter().any(|found| found == name);
-        if has("summary.json") {
+        if has(folder::SUMMARY) {
             return Ok(State::Done { leftovers: names.iter().any(|name| is_secret(name)) });
         }
-        if has("failed.json") {
-            let path = folder.join("failed.json");
+        if has(folder::FAILED) {
+            let path = folder.join(folder::FAILED);
             let remedy = || format!("could not read {}; remove it to run again", path.display());
             let text = fs::read(&path).with_context(remedy)?;
             return Ok(State::Failed(serde_json::from_slice(&text).with_context(remedy)?));
@@ -135,21 +132,20 @@ impl Cell {
 
     /// Epochs that are in its metrics.
     pub(crate) fn epochs_done(&self, sweep: &Path) -> usize {
-        let text = fs::read_to_string(self.folder(sweep).join("metrics.csv"));
+        let text = fs::read_to_string(self.folder(sweep).join(folder::METRICS));
         text.map_or(0, |text| text.lines().count().saturating_sub(1))
     }
 
     /// The accuracy on the examples it is judged by, and the loss there, once it is done.
     pub(crate) fn result(&self, sweep: &Path) -> anyhow::Result<Outcome> {
-        let path = self.folder(sweep).join("summary.json");
-        let context = || format!("could not read {}", path.display());
-        let text = fs::read(&path).with_context(context)?;
-        let written: Written = serde_json::from_slice(&text).with_context(context)?;
-        let accuracy = written.validation_accuracy.or(written.test_accuracy);
+        let folder = self.folder(sweep);
+        let summary = Summary::read(&folder)?;
+        let accuracy = summary.accuracy();
+        let path = folder.join(folder::SUMMARY);
         Ok(Outcome {
             accuracy: accuracy.with_context(|| format!("{} has no accuracy", path.display()))?,
-            loss: written.validation_loss.or(written.test_loss),
-            seconds: written.seconds,
+            loss: summary.loss(),
+            seconds: summary.seconds,
         })
     }
 
@@ -157,10 +153,7 @@ impl Cell {
     pub(crate) fn clear(&self, sweep: &Path) -> anyhow::Result<()> {
         let folder = self.folder(sweep);
         for name in attempts::names(&folder)? {
-            let ours = RUN_FILES.contains(&name.as_str())
-                || is_secret(&name)
-                || is_pending(&name)
-                || name.starts_with("events.out.tfevents.");
+            let ours = folder::is_of_a_run(&name);
             let path = folder.join(&name);
             anyhow::ensure!(ours, "{} is in the way of a new run; move it", path.display());
             fs::remove_file(&path)
@@ -188,18 +181,6 @@ impl Cell {
     }
 }
 
-/// What a run writes before its first checkpoint, and what we write beside it.
-const RUN_FILES: [&str; 8] = [
-    "config.toml",
-    "plan.json",
-    "environment.json",
-    "metrics.csv",
-    "privacy.json",
-    "parameters.safetensors",
-    "continuations.json",
-    "failed.json",
-];
-
 /// How a run did on the examples that it is judged by.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Outcome {
@@ -208,59 +189,6 @@ pub(crate) struct Outcome {
     pub(crate) loss: Option<f64>,
     /// None if it was not to be recorded.
     pub(crate) seconds: Option<f64>,
-}
-
-/// The part of a summary that a sweep looks at. Older ones call accuracy on held-out examples that of a test.
-#[derive(Debug, Deserialize)]
-struct Written {
-    test_accuracy: Option<f64>,
-    test_loss: Option<f64>,
-    validation_accuracy: Option<f64>,
-    validation_loss: Option<f64>,
-    seconds: Option<f64>,
-}
-
-/// `method-bsr_learning_rate-0.1_seed-0_1a2b3c4d`.
-fn name(prefix: &str, setting: &[(String, Value)], seed: u64, table: &Table) -> String {
-    let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
-    let part = |(key, value): &(String, Value)| {
-        let short = last(key);
-        let twice = setting.iter().filter(|(other, _)| last(other) == short).count() > 1;
-        format!("{}-{}", if twice { key } else { &short }, super::spec::plain(value))
-    };
-    let parts = setting.iter().map(part).chain([format!("seed-{seed}")]);
-    let parts: Vec<String> = Some(prefix.to_owned())
-        .filter(|prefix| !prefix.is_empty())
-        .into_iter()
-        .chain(parts)
-        .collect();
-    let plain = |c: char| if c.is_ascii_alphanumeric() || "._+-".contains(c) { c } else { '~' };
-    let readable: String = parts.join("_").chars().map(plain).take(LONGEST).collect();
-    format!("{readable}_{}", identity(table))
-}
-
-/// The first 32 bits of the SHA-256 of what a config says, in sorted order. Where the data lies, how often
-/// a checkpoint is written and how many other runs there are makes no other run of it.
-fn identity(table: &Table) -> String {
-    let mut lines = Vec::new();
-    flatten(table, "", &mut lines);
-    let irrelevant = ["data.folder=", "training.checkpoint_steps=", "privacy.trials="];
-    lines.retain(|line| !irrelevant.iter().any(|key| line.starts_with(key)));
-    lines.sort();
-    let digest = Sha256::digest(lines.join("\n").as_bytes());
-    digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn flatten(table: &Table, prefix: &str, lines: &mut Vec<String>) {
-    for (key, value) in table {
-        match value {
-            Value::Table(inner) => flatten(inner, &format!("{prefix}{key}."), lines),
-            // 4 and 4.0 are one number to the config.
-            Value::Integer(number) => lines.push(format!("{prefix}{key}={}", *number as f64)),
-            Value::Float(number) => lines.push(format!("{prefix}{key}={number}")),
-            value => lines.push(format!("{prefix}{key}={value}")),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -306,9 +234,9 @@ mod tests {
             cell.result(sweep.path())
         };
         let outcome = Outcome { accuracy: 0.5, loss: None, seconds: Some(2.0) };
-        let new = r#"{"test_accuracy": null, "validation_accuracy": 0.5, "seconds": 2.0}"#;
+        let new = r#"{"run": "r", "private": true, "steps": 9, "test_accuracy": null, "validation_accuracy": 0.5, "seconds": 2.0}"#;
         assert_eq!(read(new).unwrap(), outcome);
-        let old = r#"{"test_accuracy": 0.5, "test_loss": null, "seconds": 2.0}"#;
+        let old = r#"{"run": "r", "private": true, "steps": 9, "test_accuracy": 0.5, "test_loss": null, "seconds": 2.0}"#;
         assert_eq!(read(old).unwrap(), outcome);
         assert!(read("{}").unwrap_err().to_string().contains("summary.json"));
     }

@@ -12,6 +12,7 @@ use super::attempts;
 use super::cell::{Cell, Failure, State};
 use super::claim::{Claim, HEARTBEAT};
 use cifar_convnet::files;
+use cifar_convnet::run::folder;
 
 /// Names the process without which this one is not to live.
 const PARENT: &str = "BANDROOT_PARENT";
@@ -73,7 +74,7 @@ pub(crate) fn train(
         return Ok(Ending::Stopped);
     };
     // The summary is the last thing that a run writes: with it the run is done, whatever came after.
-    if folder.join("summary.json").exists() {
+    if folder.join(folder::SUMMARY).exists() {
         cell.sweep_up(sweep, true)?;
         return Ok(Ending::Done);
     }
@@ -94,7 +95,7 @@ pub(crate) fn train(
     };
     fs::create_dir_all(&folder)
         .with_context(|| format!("could not make the folder {}", folder.display()))?;
-    files::write(&folder.join("failed.json"), files::json(&failure)?.as_bytes())?;
+    files::write(&folder.join(folder::FAILED), files::json(&failure)?.as_bytes())?;
     Ok(Ending::Failed(failure))
 }
 

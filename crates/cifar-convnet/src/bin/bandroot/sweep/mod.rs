@@ -11,6 +11,7 @@ mod selection;
 pub(crate) mod cell;
 
 pub(crate) mod attempts;
+mod name;
 
 mod claim;
 
@@ -113,7 +114,7 @@ fn table(cells: &[Cell], folder: &Path) -> anyhow::Result<Table> {
         let mut line = vec![cell.name.clone()];
         line.extend(keys.iter().map(|key| {
             let found = cell.setting.iter().find(|(found, _)| found == key);
-            found.map_or(String::new(), |(_, value)| spec::plain(value))
+            found.map_or(String::new(), |(_, value)| name::plain(value))
         }));
         let judged_by =
             if cell.config.data.holds_out() { "validation (not private)" } else { "test" };

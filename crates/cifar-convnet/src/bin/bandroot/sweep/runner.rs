@@ -15,6 +15,7 @@ use super::cell::{Cell, State};
 use super::child::{self, Ending};
 use super::claim::Claims;
 use crate::terminal::progress;
+use cifar_convnet::run::folder;
 
 /// How long to wait for cells that others run before looking again.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -208,7 +209,7 @@ impl Runner {
             // A continuation that failed would fail again.
             State::Failed(failure) if failure.resumed => cell.clear(&self.folder)?,
             State::Failed(_) => {
-                let path = cell.folder(&self.folder).join("failed.json");
+                let path = cell.folder(&self.folder).join(folder::FAILED);
                 std::fs::remove_file(&path)
                     .with_context(|| format!("could not remove {}", path.display()))?;
             }
@@ -274,7 +275,7 @@ impl Board<'_> {
             let all = cell.examples();
             let done = match standing {
                 Standing::Done | Standing::Failed => return all,
-                _ if cell.folder(folder).join("summary.json").exists() => return all,
+                _ if cell.folder(folder).join(folder::SUMMARY).exists() => return all,
                 _ => cell.epochs_done(folder) as u64,
             };
             all * done / cell.config.training.epochs.max(1) as u64

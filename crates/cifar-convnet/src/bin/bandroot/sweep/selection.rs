@@ -10,8 +10,9 @@ use std::path::Path;
 use toml::Value;
 
 use super::cell::{Cell, State};
+use super::name::plain;
 use super::runner::{Runner, Tally};
-use super::spec::{Halving, Setting, Spec, plain};
+use super::spec::{Halving, Setting, Spec};
 use crate::terminal::table::Table;
 use cifar_convnet::files;
 

@@ -187,14 +187,6 @@ impl Spec {
     }
 }
 
-/// A value as it stands in names and tables: a string without its quotes.
-pub(super) fn plain(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        value => value.to_string(),
-    }
-}
-
 fn check_seeds(key: &str, seeds: &[u64]) -> Result<(), String> {
     let mut sorted = seeds.to_vec();
     sorted.sort_unstable();

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::paper::published::{AccuracyRow, Regime};
 use crate::paper::report::record::Record;
+use crate::published::{AccuracyRow, Regime};
 use crate::terminal::figure::{self, Curve, Panel, Scale};
 use crate::terminal::table::Table;
 

@@ -7,7 +7,7 @@ use anyhow::Context;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::paper::published::{self, Regime};
+use crate::published::{self, Regime};
 use crate::terminal::figure::{self, Curve, Panel, Scale};
 use crate::terminal::table::Table;
 

@@ -14,7 +14,7 @@ use anyhow::{Context, ensure};
 use serde::Serialize;
 
 use crate::cli::Report;
-use crate::paper::published::{self, Regime};
+use crate::published::{self, Regime};
 use crate::terminal::figure::{self, Panel};
 use crate::terminal::output;
 use crate::terminal::table::Table;

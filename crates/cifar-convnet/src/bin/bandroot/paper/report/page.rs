@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::paper::published::Regime;
 use crate::paper::report::Findings;
 use crate::paper::report::comparison::{self, Compared, EPSILONS, METHODS};
+use crate::published::Regime;
 use crate::terminal::figure::{self, Panel};
 use crate::terminal::table::{Table, escape_html as escape};
 

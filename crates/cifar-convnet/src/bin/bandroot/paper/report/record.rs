@@ -8,6 +8,8 @@ use anyhow::{Context, anyhow};
 use serde_json::Value;
 
 use cifar_convnet::config;
+use cifar_convnet::run::folder;
+use cifar_convnet::run::summary::Summary;
 
 /// Keys that make no other experiment.
 const INCIDENTAL: [&str; 6] = [
@@ -92,15 +94,15 @@ impl Records {
         entries.sort_by_key(fs::DirEntry::file_name);
         let relative = folder.strip_prefix(root).unwrap_or(folder).to_owned();
         let has = |name: &str| folder.join(name).is_file();
-        if has("config.toml") && has("summary.json") {
+        if has(folder::CONFIG) && has(folder::SUMMARY) {
             match Record::read(folder, relative) {
                 Ok(record) => self.runs.push(record),
                 Err((relative, error)) => self.unreadable.push((relative, format!("{error:#}"))),
             }
             return Ok(());
         }
-        if has("failed.json") {
-            let text = fs::read_to_string(folder.join("failed.json")).unwrap_or_default();
+        if has(folder::FAILED) {
+            let text = fs::read_to_string(folder.join(folder::FAILED)).unwrap_or_default();
             let failure: Value = serde_json::from_str(&text).unwrap_or_default();
             let last = failure["stderr"].as_array().and_then(|lines| lines.last());
             let last = last.and_then(Value::as_str).unwrap_or("no reason was written down");
@@ -124,7 +126,7 @@ impl Record {
     }
 
     fn parse(folder: &Path, relative: PathBuf) -> anyhow::Result<Self> {
-        let path = folder.join("config.toml");
+        let path = folder.join(folder::CONFIG);
         let table = config::file::read_table(&path, &[])?;
         // With today's defaults, so that a run from before a key was there is not another experiment.
         let filled = filled(&table, &path).unwrap_or_else(|| flat(&table));
@@ -152,18 +154,14 @@ impl Record {
         };
         let count = |key: &str| Ok::<_, anyhow::Error>(number(key)? as usize);
         let open = filled.get("privacy").is_some_and(|word| word.trim_matches('"') == "none");
-        let summary = read_json(&folder.join("summary.json"))?;
-        let of = |value: &Value, file: &str, key: &str| {
-            value[key].as_f64().ok_or_else(|| anyhow!("{file} has no number {key}"))
-        };
-        let (steps, epochs) =
-            (of(&summary, "summary.json", "steps")? as usize, count("training.epochs")?);
-        let plan = read_json(&folder.join("plan.json")).unwrap_or_default();
+        let summary = Summary::read(folder)?;
+        let (steps, epochs) = (summary.steps, count("training.epochs")?);
+        let plan = read_json(&folder.join(folder::PLAN)).unwrap_or_default();
         let participation = |key: &str| plan["participation"][key].as_u64().map(|n| n as usize);
-        let certificate = read_json(&folder.join("privacy.json"))
-            .or_else(|_| read_json(&folder.join("privacy-abridged.json")))
+        let certificate = read_json(&folder.join(folder::CERTIFICATE))
+            .or_else(|_| read_json(&folder.join(folder::ABRIDGED)))
             .unwrap_or_default();
-        let environment = read_json(&folder.join("environment.json")).unwrap_or_default();
+        let environment = read_json(&folder.join(folder::ENVIRONMENT)).unwrap_or_default();
         let environment = environment.as_object().into_iter().flatten();
         let plain = |value: &Value| value.as_str().map_or(value.to_string(), str::to_owned);
         let mut deviations: Vec<String> = deviations;
@@ -183,13 +181,12 @@ impl Record {
             separation: participation("min_separation").unwrap_or(steps / epochs.max(1)),
             batch_size: count("training.batch_size")?,
             seed: number("training.seed").unwrap_or(0.0) as u64,
-            // Before it had a name of its own, accuracy on held-out examples was called that of a test.
             accuracy: 100.0
-                * summary["validation_accuracy"]
-                    .as_f64()
-                    .map_or_else(|| of(&summary, "summary.json", "test_accuracy"), Ok)?,
-            seconds: summary["seconds"].as_f64(),
-            private: summary["private"].as_bool().unwrap_or(false),
+                * summary
+                    .accuracy()
+                    .ok_or_else(|| anyhow!("{} has no accuracy", folder::SUMMARY))?,
+            seconds: summary.seconds,
+            private: summary.private,
             trials: certificate["trials"].as_u64(),
             environment: environment.map(|(key, value)| (key.clone(), plain(value))).collect(),
             setting: filled.into_iter().filter(|(key, _)| kept(&key)).collect(),

@@ -8,19 +8,17 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::cli::{Errors, Format};
-use crate::paper::published::{self, ErrorRow, Regime};
 use crate::paper::reproduce::optimum::{self, OptimumAgreement, OptimumCell};
+use crate::published::{self, ErrorRow, Regime};
 use crate::terminal::figure::{self, Curve, Panel};
 use crate::terminal::output;
 use crate::terminal::table::Table;
 use cifar_convnet::files;
 use cifar_convnet::run::environment::Environment;
+use cifar_convnet::run::folder;
 
 /// Fast and slow evaluation agree to this relative error or something is wrong.
 const EXACT: f64 = 1e-9;
-
-/// Half of the last printed digit, and a little for the rounding of a number that is printed as a tie.
-pub(super) const PRINTED: f64 = 0.05 + 1e-9;
 
 /// One method in one row of one table.
 #[derive(Debug, Clone, Serialize)]
@@ -58,7 +56,7 @@ impl Cell {
     }
 
     fn agrees_with_print(&self) -> bool {
-        (self.expected_error - self.paper).abs() <= PRINTED
+        (self.expected_error - self.paper).abs() <= published::PRINTED
     }
 }
 
@@ -179,7 +177,8 @@ fn evaluate(row: &ErrorRow) -> anyhow::Result<Vec<Cell>> {
             if !cell.agrees_with_print() {
                 // The decoder of `input` is the identity, so its error is its sensitivity.
                 let bound = reference::row_wise_bound(c, &participation);
-                let printed_is_bound = method == Method::Input && (bound - paper).abs() <= PRINTED;
+                let printed_is_bound =
+                    method == Method::Input && (bound - paper).abs() <= published::PRINTED;
                 cell.reason = printed_is_bound.then(|| {
                     format!("the paper prints an upper bound on the sensitivity, {bound:.4}")
                 });
@@ -260,7 +259,7 @@ fn write_folder(
     write("errors.md", format!("{}\n{}", table.to_markdown(), agreement.to_text()))?;
     write("errors.csv", full_precision(cells, optima).to_csv()?)?;
     write("errors.json", files::json(agreement)?)?;
-    write("environment.json", files::json(&Environment::current())?)?;
+    write(folder::ENVIRONMENT, files::json(&Environment::current())?)?;
     for (name, panels) in figures(rows, cells, optima) {
         figure::write(folder, name, &panels)?;
     }

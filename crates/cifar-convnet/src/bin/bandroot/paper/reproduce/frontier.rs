@@ -17,6 +17,7 @@ use crate::terminal::table::Table;
 use cifar_convnet::BadArgument;
 use cifar_convnet::files;
 use cifar_convnet::run::environment::Environment;
+use cifar_convnet::run::folder;
 
 /// Decay factor and momentum of the four panels.
 const SETTINGS: [(f64, f64); 4] = [(1.0, 0.0), (1.0, 0.9), (0.999, 0.0), (0.999, 0.9)];
@@ -216,7 +217,7 @@ fn write_folder(
     );
     write("frontier.md", format!("{}\n{note}", table(cells).to_markdown()))?;
     write("frontier.csv", full_precision(cells, participation).to_csv()?)?;
-    write("environment.json", files::json(&Environment::current())?)?;
+    write(folder::ENVIRONMENT, files::json(&Environment::current())?)?;
     let panels: Vec<Panel> =
         SETTINGS.into_iter().map(|(alpha, beta)| panel(cells, alpha, beta)).collect();
     figure::write(folder, "frontier", &panels)

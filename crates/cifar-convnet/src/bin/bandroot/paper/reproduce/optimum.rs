@@ -8,7 +8,7 @@ use mf_core::{Factorization, Workload};
 use serde::Serialize;
 
 use crate::cli::Aof;
-use crate::paper::published::{ErrorRow, Regime};
+use crate::published::{self, ErrorRow, Regime};
 use crate::terminal::progress;
 use cifar_convnet::factorizations::Solver;
 
@@ -36,7 +36,7 @@ pub(crate) struct OptimumCell {
 impl OptimumCell {
     /// Whether our factorization is as good as the printed digit allows, or better.
     fn is_at_or_below_print(&self) -> bool {
-        self.expected_error <= self.paper + super::errors::PRINTED
+        self.expected_error <= self.paper + published::PRINTED
     }
 }
 
@@ -60,7 +60,7 @@ impl<'a> OptimumAgreement<'a> {
     pub(crate) fn of(rows: &'a [OptimumCell], tolerance: f64) -> Self {
         let count =
             |test: &dyn Fn(&OptimumCell) -> bool| rows.iter().filter(|row| test(row)).count();
-        let above_print = |row: &OptimumCell| row.lower_bound > row.paper + super::errors::PRINTED;
+        let above_print = |row: &OptimumCell| row.lower_bound > row.paper + published::PRINTED;
         Self {
             cells: rows.len(),
             at_or_below_printed: count(&OptimumCell::is_at_or_below_print),
@@ -78,7 +78,7 @@ impl<'a> OptimumAgreement<'a> {
             cells, at_or_below_printed, converged, tolerance, largest_certified_gap, ..
         } = self;
         let below =
-            self.rows.iter().filter(|row| row.expected_error < row.paper - super::errors::PRINTED);
+            self.rows.iter().filter(|row| row.expected_error < row.paper - published::PRINTED);
         format!(
             "{cells} aof cells: {at_or_below_printed} at or below the printed value ({} below its last \
              digit), {converged} certified to {tolerance:.0e}, largest gap {largest_certified_gap:.1e}\n",

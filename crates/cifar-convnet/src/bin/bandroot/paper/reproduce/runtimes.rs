@@ -10,7 +10,7 @@ use mf_core::{Factorization, Method, Sgd, Workload};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::Runtimes;
-use crate::paper::published::{self, Regime, RuntimeRow};
+use crate::published::{self, Regime, RuntimeRow};
 use crate::terminal::figure::{self, Curve, Panel};
 use crate::terminal::output;
 use crate::terminal::progress;
@@ -18,6 +18,7 @@ use crate::terminal::table::Table;
 use cifar_convnet::BadArgument;
 use cifar_convnet::files;
 use cifar_convnet::run::environment::Environment;
+use cifar_convnet::run::folder;
 
 /// One row measured on this machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -84,7 +85,7 @@ pub(crate) fn run(arguments: &Runtimes) -> anyhow::Result<()> {
     let markdown = tables(&pairs, Table::to_markdown);
     files::write(&folder.join("runtimes.md"), markdown.as_bytes())?;
     let environment = files::json(&Environment::current())?;
-    files::write(&folder.join("environment.json"), environment.as_bytes())?;
+    files::write(&folder.join(folder::ENVIRONMENT), environment.as_bytes())?;
     for regime in [Regime::Repeated, Regime::Single] {
         let panels = panels(&pairs, regime);
         if !panels.is_empty() {

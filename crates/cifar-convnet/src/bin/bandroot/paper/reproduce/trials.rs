@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::paper::published::{AccuracyRow, Regime};
 use crate::paper::report::comparison;
 use crate::paper::report::record::Record;
 use crate::paper::reproduce::tuned::Tuned;
+use crate::published::{AccuracyRow, Regime};
 
 /// What is known of the runs of all cells.
 pub(super) struct Trials<'a> {
@@ -78,8 +78,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::paper::published;
     use crate::paper::report::record::Records;
+    use crate::published;
 
     /// Leaves a finished run of one epoch of bsr at epsilon 4.
     fn place(results: &Path, folder: &str, seed: u64, rate: f64) {
@@ -91,7 +91,11 @@ mod tests {
              [optimizer]\nlearning_rate = {rate}\n[training]\nepochs = 1\nbatch_size = 500\nseed = {seed}\n"
         );
         fs::write(folder.join("config.toml"), config).unwrap();
-        fs::write(folder.join("summary.json"), r#"{"test_accuracy": 0.5, "steps": 100}"#).unwrap();
+        fs::write(
+            folder.join("summary.json"),
+            r#"{"run": "r", "private": true, "steps": 100, "test_accuracy": 0.5}"#,
+        )
+        .unwrap();
     }
 
     #[test]

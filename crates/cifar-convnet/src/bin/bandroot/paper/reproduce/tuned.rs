@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 
-use crate::paper::published::{AccuracyRow, Regime};
+use crate::published::{AccuracyRow, Regime};
 use cifar_convnet::BadArgument;
 
 /// What the paper tunes, and the clip norm, which it does not tell.
@@ -101,7 +101,7 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paper::published;
+    use crate::published;
 
     fn read(more: &str) -> Result<Tuned, String> {
         let file = tempfile::NamedTempFile::new().unwrap();
