@@ -118,26 +118,4 @@ impl Summary {
     pub fn loss(&self) -> Option<f64> {
         self.validation_loss.or(self.test_loss)
     }
-
-    /// For people.
-    pub fn text(&self) -> String {
-        let mut text = String::new();
-        if let Some(accuracy) = self.test_accuracy {
-            text += &format!("test accuracy  {:.2} %\n", 100.0 * accuracy);
-        }
-        if let Some(accuracy) = self.validation_accuracy {
-            let percent = 100.0 * accuracy;
-            text += &format!(
-                "validation     {percent:.2} % of held-out training examples, which is not private\n"
-            );
-        }
-        text +=
-            &format!("privacy        {}\n", self.statement.as_deref().unwrap_or("no statement"));
-        if let Some(speed) = self.examples_per_second {
-            text += &format!("speed          {speed:.0} examples/s\n");
-            let most = memory::describe(self.peak_memory_bytes);
-            text += &format!("peak memory    {most}\n");
-        }
-        text + &format!("run folder     {}\n", self.run.display())
-    }
 }

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use cifar_convnet::config;
 use clap::Parser;
 
-use crate::cli::{Cli, Command, Reproduce};
+use crate::cli::{Cli, Command};
 use crate::commands::{
     audit, bench, calibrate, data, eval, factorize, plan, results, train, verify,
 };
@@ -26,12 +26,12 @@ use crate::terminal::{output, progress};
 fn main() -> ExitCode {
     sweep::child::live_no_longer_than_the_sweep();
     progress::show_warnings();
-    let outcome = match Cli::parse().command {
+    let Some(command) = Cli::parse().command else {
+        return output::exit_code(output::print(cli::FIRST_STEPS));
+    };
+    let outcome = match command {
         Command::Factorize(arguments) => factorize::run(&arguments),
-        Command::Reproduce(Reproduce::Errors(arguments)) => reproduce::errors::run(&arguments),
-        Command::Reproduce(Reproduce::Runtimes(arguments)) => reproduce::runtimes::run(&arguments),
-        Command::Reproduce(Reproduce::Accuracy(arguments)) => reproduce::accuracy::run(&arguments),
-        Command::Reproduce(Reproduce::Frontier(arguments)) => reproduce::frontier::run(&arguments),
+        Command::Reproduce(command) => reproduce::run(&command),
         Command::Calibrate(arguments) => calibrate::run(&arguments),
         Command::Train(arguments) => train::run(&arguments),
         Command::Eval(arguments) => eval::run(&arguments),

@@ -23,8 +23,25 @@ pub(crate) use reproduce::{Accuracy, Errors, Format, Frontier, Reproduce, Runtim
 pub(crate) struct Cli {
     /// What to do
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: Option<Command>,
 }
+
+/// What `bandroot` says without a command.
+pub(crate) const FIRST_STEPS: &str = "\
+bandroot trains models with differential privacy: noise that is correlated over the steps, and a
+certificate that anyone can check.
+
+Train the paper's ConvNet privately on textures that are built in (a minute or two, no download):
+  bandroot train configs/quickstart.toml
+
+Then, for example:
+  bandroot plan configs/quickstart.toml      what a config promises, before any data is read
+  bandroot compare configs/quickstart.toml   all factorizations at the same privacy
+  bandroot data fetch cifar10                CIFAR-10, for configs/cifar10-bsr.toml
+  bandroot config-reference                  every key of a config
+
+All commands: bandroot --help
+";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {

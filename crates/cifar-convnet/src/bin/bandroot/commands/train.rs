@@ -8,9 +8,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use cifar_convnet::experiment::Experiment;
 use cifar_convnet::run::folder::{self, RunFolder};
-use cifar_convnet::run::session::{Ending, Place, Session};
+use cifar_convnet::run::memory;
+use cifar_convnet::run::session::{Ending, Place, Progress, Session};
 use cifar_convnet::run::summary::Summary;
 use cifar_convnet::{BadArgument, config, files};
+use indicatif::ProgressBar;
 
 use super::plan;
 use crate::cli::{ConfigFile, Train};
@@ -53,15 +55,15 @@ pub(crate) fn run(arguments: &Train) -> anyhow::Result<()> {
     let seen = Arc::clone(&stop);
     // A second handler in one process is refused; the first one stays, which is as good.
     drop(ctrlc::set_handler(move || seen.store(true, Ordering::SeqCst)));
-    let judged_by = if experiment.config.data.holds_out() { "validation" } else { "test" };
-    let bar = progress::training_bar(experiment.steps.total as u64, session.steps_taken() as u64);
-    let ending = session.train(&stop, |progress| {
-        bar.set_position(progress.step as u64);
-        bar.set_message(progress::describe_training(progress, judged_by));
-    })?;
-    bar.finish_and_clear();
+    let shown = Shown::new(&experiment, session.steps_taken(), arguments.json);
+    let mut last = None;
+    let ending = session.train(&stop, |progress| shown.step(progress, &mut last))?;
+    shown.bar.finish_and_clear();
     match ending {
-        Ending::Finished(summary) => print(&summary, arguments.json),
+        Ending::Finished(summary) => {
+            print(&summary, arguments.json)?;
+            if arguments.json { Ok(()) } else { output::print(&next_commands(&file, &summary)) }
+        }
         Ending::Stopped { step, steps } => output::print(&format!(
             "stopped after {step} of {steps} steps; to go on: bandroot train --resume {}",
             folder.display()
@@ -69,8 +71,86 @@ pub(crate) fn run(arguments: &Train) -> anyhow::Result<()> {
     }
 }
 
+/// What is seen of a run under way: a bar on a terminal, else a line for every epoch.
+struct Shown {
+    bar: ProgressBar,
+    epochs: usize,
+    judged_by: &'static str,
+    lines: bool,
+}
+
+impl Shown {
+    fn new(experiment: &Experiment, taken: usize, json: bool) -> Self {
+        let bar = progress::training_bar(experiment.steps.total as u64, taken as u64);
+        let lines = bar.is_hidden() && !json;
+        let judged_by = if experiment.config.data.holds_out() { "validation" } else { "test" };
+        Self { bar, epochs: experiment.config.training.epochs, judged_by, lines }
+    }
+
+    fn step(&self, progress: &Progress, last: &mut Option<usize>) {
+        self.bar.set_position(progress.step as u64);
+        let text = progress::describe_training(progress, self.judged_by);
+        // Accuracy is known once the epoch is over.
+        let ended = last.replace(progress.epoch).filter(|&epoch| epoch < progress.epoch);
+        if let (true, Some(epoch), Some(accuracy)) = (self.lines, ended, progress.accuracy) {
+            let (epochs, judged_by) = (self.epochs, self.judged_by);
+            eprintln!("epoch {epoch} of {epochs}: {:.1} % on {judged_by}", 100.0 * accuracy);
+        }
+        self.bar.set_message(text);
+    }
+}
+
 fn print(summary: &Summary, json: bool) -> anyhow::Result<()> {
-    output::print(&if json { files::json(summary)? } else { summary.text() })
+    output::print(&if json { files::json(summary)? } else { text(summary) })
+}
+
+/// What a run reached and claims, and what that means.
+fn text(summary: &Summary) -> String {
+    let mut text = String::new();
+    if let Some(accuracy) = summary.test_accuracy {
+        let percent = 100.0 * accuracy;
+        text += &format!("test accuracy  {percent:.2} % of examples that were not trained on\n");
+    }
+    if let Some(accuracy) = summary.validation_accuracy {
+        let percent = 100.0 * accuracy;
+        text += &format!(
+            "validation     {percent:.2} % of held-out training examples, which is not private\n"
+        );
+    }
+    let statement = summary.statement.as_deref().unwrap_or("no statement");
+    text += &format!("privacy        {statement}\n");
+    if let Some(epsilon) = summary.epsilon.filter(|_| summary.private) {
+        text += &format!(
+            "               so without any one example, nothing seen of the model would be more than e^{epsilon} \
+             times as likely, up to delta\n"
+        );
+    }
+    if let Some(speed) = summary.examples_per_second {
+        text += &format!("speed          {speed:.0} examples/s\n");
+        text += &format!("peak memory    {}\n", memory::describe(summary.peak_memory_bytes));
+    }
+    text + &format!("run folder     {}\n", summary.run.display())
+}
+
+/// What to try after a run.
+fn next_commands(file: &ConfigFile, summary: &Summary) -> String {
+    let (config, run) = (file.config.display(), summary.run.display());
+    let mut commands = Vec::new();
+    if summary.epsilon.is_some() {
+        commands.push((
+            format!("bandroot plan {config}"),
+            "what was promised before any data was read",
+        ));
+        commands
+            .push((format!("bandroot verify {run}"), "whether the claim follows from its numbers"));
+    }
+    let runs = summary.run.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let runs = runs.unwrap_or(Path::new("."));
+    let report = format!("bandroot report --results {}", runs.display());
+    commands.push((report, "all runs there as one web page"));
+    let width = commands.iter().map(|(command, _)| command.len()).max().unwrap_or(0);
+    let lines = commands.iter().map(|(command, what)| format!("  {command:width$}  {what}\n"));
+    format!("\nnext:\n{}", lines.collect::<String>())
 }
 
 /// `runs/NAME-SECONDS`, with the name of the config and the time.

@@ -4,9 +4,7 @@
 //! certificates of the machine, and a TLS client of our own would be a large dependency for one file.
 
 pub(crate) mod cifar10;
-
 pub(crate) mod fashion_mnist;
-
 mod picture;
 
 use std::fs;

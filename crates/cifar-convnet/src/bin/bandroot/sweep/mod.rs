@@ -5,18 +5,12 @@
 //! started again at any moment.
 
 mod spec;
-
 mod selection;
-
 pub(crate) mod cell;
-
 pub(crate) mod attempts;
 mod name;
-
 mod claim;
-
 pub(crate) mod child;
-
 pub(crate) mod runner;
 
 #[cfg(test)]

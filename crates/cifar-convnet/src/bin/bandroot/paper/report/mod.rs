@@ -1,11 +1,8 @@
 //! `bandroot report`: everything that was recorded, beside the paper, at any moment.
 
 pub(crate) mod record;
-
 pub(crate) mod comparison;
-
 mod measures;
-
 mod page;
 
 use std::path::{Path, PathBuf};
