@@ -23,7 +23,7 @@ use cifar_convnet::run::memory;
 /// What `--json` prints. Speeds are medians over the rounds; GFLOP/s count the work as it is written
 /// ([`Architecture::flops`]), so Winograd's saved multiplications may lift them above the peak.
 #[derive(Debug, Serialize)]
-struct Report {
+struct EngineSpeeds {
     private_samples_per_second: f64,
     plain_samples_per_second: f64,
     forward_samples_per_second: f64,
@@ -54,7 +54,7 @@ pub(crate) fn run(command: &Bench) -> anyhow::Result<()> {
 }
 
 /// Forward, plain, private and sgemm take turns, so that all meet the same disturbances.
-fn measure(arguments: &BenchEngine) -> anyhow::Result<Report> {
+fn measure(arguments: &BenchEngine) -> anyhow::Result<EngineSpeeds> {
     let architecture = match arguments.model {
         Preset::Convnet => Architecture::convnet(),
         Preset::ConvnetTanh => Architecture::convnet_tanh(),
@@ -105,7 +105,7 @@ fn measure(arguments: &BenchEngine) -> anyhow::Result<Report> {
     let gflops = |flops: u64, batches: f64| flops as f64 * rate(batches) / 1e9;
     let sgemm_gflops = threads as f64 * 2.0 * 1.024_f64.powi(3) * sgemm;
     let private_gflops = gflops(flops.gradient(), private);
-    Ok(Report {
+    Ok(EngineSpeeds {
         private_samples_per_second: rate(private),
         plain_samples_per_second: rate(plain),
         forward_samples_per_second: rate(forward),
@@ -144,7 +144,7 @@ fn median(mut seconds: Vec<f64>) -> f64 {
     }
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &EngineSpeeds) -> String {
     let mut table = Table::new(&["pass", "examples/s", "GFLOP/s", "of sgemm"]);
     for (pass, rate, gflops) in [
         ("forward", report.forward_samples_per_second, report.forward_gflops),
@@ -155,7 +155,7 @@ fn text(report: &Report) -> String {
         let cells = [format!("{rate:.0}"), format!("{gflops:.1}"), format!("{share:.2}")];
         table.push(std::iter::once(pass.to_owned()).chain(cells).collect());
     }
-    let Report { description, batch_size, rounds, .. } = report;
+    let EngineSpeeds { description, batch_size, rounds, .. } = report;
     format!(
         "{description}, batch {batch_size}, medians of {rounds} rounds\n{}sgemm {:.1} GFLOP/s, private / plain {:.2}, peak memory {}\n",
         table.to_text(),

@@ -10,7 +10,7 @@ use cifar_convnet::files;
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
-struct Report {
+struct CalibrateOutput {
     noise_multiplier: f64,
     epsilon: f64,
     delta: f64,
@@ -22,11 +22,11 @@ pub(crate) fn run(arguments: &Calibrate) -> anyhow::Result<()> {
     let report = match (arguments.epsilon, arguments.noise_multiplier) {
         (Some(epsilon), None) => {
             let noise_multiplier = calibration::multiplier(epsilon, delta).map_err(bad)?;
-            Report { noise_multiplier, epsilon, delta }
+            CalibrateOutput { noise_multiplier, epsilon, delta }
         }
         (None, Some(noise_multiplier)) => {
             let epsilon = calibration::epsilon(noise_multiplier, delta).map_err(bad)?;
-            Report { noise_multiplier, epsilon, delta }
+            CalibrateOutput { noise_multiplier, epsilon, delta }
         }
         _ => return Err(BadArgument("give --epsilon or --noise-multiplier".into()).into()),
     };

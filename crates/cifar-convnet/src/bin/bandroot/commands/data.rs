@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 
 use crate::cli::{Data, Describe, Export, Fetch, Show, Which};
-use crate::fetch::{self, Outcome};
+use crate::fetch::{self, FetchedFiles};
 use crate::terminal::output;
 use cifar_convnet::BadArgument;
 use cifar_convnet::data::{Name, Split};
@@ -40,8 +40,10 @@ fn fetch(Fetch { which, archive }: &Fetch) -> anyhow::Result<()> {
         Name::FashionMnist => fetch::fashion_mnist::fetch(dir)?,
     };
     let (files, how) = match &outcome {
-        Outcome::AlreadyThere(files) => (files, "was already there; checked again".to_owned()),
-        Outcome::Fetched(files, source) => (files, format!("fetched from {source}, and checked")),
+        FetchedFiles::AlreadyThere(files) => (files, "was already there; checked again".to_owned()),
+        FetchedFiles::Fetched(files, source) => {
+            (files, format!("fetched from {source}, and checked"))
+        }
     };
     let folder = files.first().and_then(|file| file.parent()).unwrap_or(dir);
     let (name, count) = (name.as_str(), files.len());

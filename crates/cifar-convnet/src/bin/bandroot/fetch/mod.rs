@@ -19,7 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 /// What a fetch found or did.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum FetchedFiles {
     /// The files were there and right.
     AlreadyThere(Vec<PathBuf>),
     /// The files came from this source and are right.

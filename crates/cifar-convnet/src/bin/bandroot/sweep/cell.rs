@@ -29,7 +29,7 @@ pub(crate) struct Cell {
 
 /// How far a cell has come.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum State {
+pub(crate) enum CellState {
     /// Nothing, or too little to go on from.
     Open,
     /// There is a checkpoint to continue from, or an end to complete.
@@ -113,21 +113,21 @@ impl Cell {
     ///
     /// # Errors
     /// If the folder or `failed.json` cannot be read.
-    pub(crate) fn state(&self, sweep: &Path) -> anyhow::Result<State> {
+    pub(crate) fn state(&self, sweep: &Path) -> anyhow::Result<CellState> {
         let folder = self.folder(sweep);
         let names = attempts::names(&folder)?;
         let has = |name: &str| names.iter().any(|found| found == name);
         if has(folder::SUMMARY) {
-            return Ok(State::Done { leftovers: names.iter().any(|name| is_secret(name)) });
+            return Ok(CellState::Done { leftovers: names.iter().any(|name| is_secret(name)) });
         }
         if has(folder::FAILED) {
             let path = folder.join(folder::FAILED);
             let remedy = || format!("could not read {}; remove it to run again", path.display());
             let text = fs::read(&path).with_context(remedy)?;
-            return Ok(State::Failed(serde_json::from_slice(&text).with_context(remedy)?));
+            return Ok(CellState::Failed(serde_json::from_slice(&text).with_context(remedy)?));
         }
         let resumable = |name: &String| is_checkpoint(name) || is_pending(name);
-        Ok(if names.iter().any(resumable) { State::Started } else { State::Open })
+        Ok(if names.iter().any(resumable) { CellState::Started } else { CellState::Open })
     }
 
     /// Epochs that are in its metrics.
@@ -137,12 +137,12 @@ impl Cell {
     }
 
     /// The accuracy on the examples it is judged by, and the loss there, once it is done.
-    pub(crate) fn result(&self, sweep: &Path) -> anyhow::Result<Outcome> {
+    pub(crate) fn result(&self, sweep: &Path) -> anyhow::Result<Score> {
         let folder = self.folder(sweep);
         let summary = Summary::read(&folder)?;
         let accuracy = summary.accuracy();
         let path = folder.join(folder::SUMMARY);
-        Ok(Outcome {
+        Ok(Score {
             accuracy: accuracy.with_context(|| format!("{} has no accuracy", path.display()))?,
             loss: summary.loss(),
             seconds: summary.seconds,
@@ -183,7 +183,7 @@ impl Cell {
 
 /// How a run did on the examples that it is judged by.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Outcome {
+pub(crate) struct Score {
     pub(crate) accuracy: f64,
     /// None if it is not a number.
     pub(crate) loss: Option<f64>,
@@ -233,7 +233,7 @@ mod tests {
             fs::write(cell.folder(sweep.path()).join("summary.json"), text).unwrap();
             cell.result(sweep.path())
         };
-        let outcome = Outcome { accuracy: 0.5, loss: None, seconds: Some(2.0) };
+        let outcome = Score { accuracy: 0.5, loss: None, seconds: Some(2.0) };
         let new = r#"{"run": "r", "private": true, "steps": 9, "test_accuracy": null, "validation_accuracy": 0.5, "seconds": 2.0}"#;
         assert_eq!(read(new).unwrap(), outcome);
         let old = r#"{"run": "r", "private": true, "steps": 9, "test_accuracy": 0.5, "test_loss": null, "seconds": 2.0}"#;
@@ -248,9 +248,9 @@ mod tests {
         let folder = cell.folder(sweep.path());
         fs::create_dir(&folder).unwrap();
         fs::write(folder.join("plan.json"), "").unwrap();
-        assert_eq!(cell.state(sweep.path()).unwrap(), State::Open);
+        assert_eq!(cell.state(sweep.path()).unwrap(), CellState::Open);
         fs::write(folder.join("summary.json.pending"), "").unwrap();
-        assert_eq!(cell.state(sweep.path()).unwrap(), State::Started, "an end to complete");
+        assert_eq!(cell.state(sweep.path()).unwrap(), CellState::Started, "an end to complete");
         fs::write(folder.join("notes.txt"), "mine").unwrap();
         assert!(cell.clear(sweep.path()).unwrap_err().to_string().contains("notes.txt"));
         fs::remove_file(folder.join("notes.txt")).unwrap();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 
 use super::attempts;
-use super::cell::{Cell, Failure, State};
+use super::cell::{Cell, CellState, Failure};
 use super::claim::{Claim, HEARTBEAT};
 use cifar_convnet::files;
 use cifar_convnet::run::folder;
@@ -46,7 +46,7 @@ pub(crate) fn train(
 ) -> anyhow::Result<Ending> {
     let folder = cell.folder(sweep);
     cell.sweep_up(sweep, false)?;
-    let resumed = cell.state(sweep)? == State::Started;
+    let resumed = cell.state(sweep)? == CellState::Started;
     let mut arguments = vec!["train".into()];
     if resumed {
         arguments.extend(["--resume".into(), folder.clone().into_os_string()]);

@@ -24,7 +24,7 @@ use serde::Serialize;
 use crate::cli::Sweep;
 use crate::terminal::output;
 use crate::terminal::table::Table;
-use cell::{Cell, State};
+use cell::{Cell, CellState};
 use cifar_convnet::BadArgument;
 use cifar_convnet::files;
 use runner::{Runner, Tally};
@@ -33,7 +33,7 @@ use spec::Spec;
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
-struct Report {
+struct SweepOutput {
     folder: PathBuf,
     #[serde(flatten)]
     tally: Tally,
@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &Sweep) -> anyhow::Result<()> {
     let table = table(&cells, &folder)?;
     files::write(&folder.join("sweep.csv"), table.to_csv()?.as_bytes())?;
     if arguments.json {
-        output::print(&files::json(&Report { folder: folder.clone(), tally })?)?;
+        output::print(&files::json(&SweepOutput { folder: folder.clone(), tally })?)?;
     } else {
         output::print(&table.to_text())?;
     }
@@ -114,7 +114,7 @@ fn table(cells: &[Cell], folder: &Path) -> anyhow::Result<Table> {
             if cell.config.data.holds_out() { "validation (not private)" } else { "test" };
         line.extend([cell.seed.to_string(), judged_by.to_owned()]);
         match cell.state(folder)? {
-            State::Done { .. } => {
+            CellState::Done { .. } => {
                 let outcome = cell.result(folder)?;
                 line.push(format!("{:.4}", outcome.accuracy));
                 line.push(outcome.loss.map_or(String::new(), |loss| format!("{loss:.4}")));
@@ -124,7 +124,7 @@ fn table(cells: &[Cell], folder: &Path) -> anyhow::Result<Table> {
             state => {
                 line.extend([String::new(), String::new(), String::new()]);
                 line.push(match state {
-                    State::Failed(_) => "failed".to_owned(),
+                    CellState::Failed(_) => "failed".to_owned(),
                     _ => "missing".to_owned(),
                 });
             }

@@ -11,7 +11,7 @@ use indicatif::{HumanDuration, ProgressBar};
 use serde::Serialize;
 
 use super::attempts;
-use super::cell::{Cell, State};
+use super::cell::{Cell, CellState};
 use super::child::{self, Ending};
 use super::claim::Claims;
 use crate::terminal::progress;
@@ -201,19 +201,19 @@ impl Runner {
         }
         attempts::remember(&self.folder, &cell.name)?;
         match cell.state(&self.folder)? {
-            State::Done { .. } => {
+            CellState::Done { .. } => {
                 cell.sweep_up(&self.folder, true)?;
                 claim.give_back()?;
                 return Ok(Standing::Done);
             }
             // A continuation that failed would fail again.
-            State::Failed(failure) if failure.resumed => cell.clear(&self.folder)?,
-            State::Failed(_) => {
+            CellState::Failed(failure) if failure.resumed => cell.clear(&self.folder)?,
+            CellState::Failed(_) => {
                 let path = cell.folder(&self.folder).join(folder::FAILED);
                 std::fs::remove_file(&path)
                     .with_context(|| format!("could not remove {}", path.display()))?;
             }
-            State::Open | State::Started => {}
+            CellState::Open | CellState::Started => {}
         }
         let ending =
             child::train(cell, &self.folder, &self.notes, self.threads(), &claim, &self.stop)?;
@@ -236,8 +236,8 @@ impl Runner {
     /// What a cell stands at if there is nothing left to do.
     fn settled(&self, cell: &Cell) -> anyhow::Result<Option<Standing>> {
         Ok(match cell.state(&self.folder)? {
-            State::Done { leftovers: false } => Some(Standing::Done),
-            State::Failed(failure)
+            CellState::Done { leftovers: false } => Some(Standing::Done),
+            CellState::Failed(failure)
                 if self.retry_before.is_none_or(|before| failure.unix_time >= before) =>
             {
                 Some(Standing::Failed)

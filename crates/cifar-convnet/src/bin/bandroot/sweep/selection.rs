@@ -9,7 +9,7 @@ use std::path::Path;
 
 use toml::Value;
 
-use super::cell::{Cell, State};
+use super::cell::{Cell, CellState};
 use super::name::plain;
 use super::runner::{Runner, Tally};
 use super::spec::{Halving, Setting, Spec};
@@ -191,7 +191,7 @@ impl<'a> Search<'a> {
             let cells = self.search_cells(setting, epochs)?;
             let (mut accuracy, mut loss, mut done) = (0.0, 0.0, 0);
             for cell in &cells {
-                if let State::Done { .. } = cell.state(folder)? {
+                if let CellState::Done { .. } = cell.state(folder)? {
                     let outcome = cell.result(folder)?;
                     accuracy += outcome.accuracy / cells.len() as f64;
                     loss += outcome.loss.unwrap_or(f64::INFINITY) / cells.len() as f64;

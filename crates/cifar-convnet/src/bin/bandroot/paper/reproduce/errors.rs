@@ -22,7 +22,7 @@ const EXACT: f64 = 1e-9;
 
 /// One method in one row of one table.
 #[derive(Debug, Clone, Serialize)]
-struct Cell {
+struct ErrorCell {
     participation: String,
     alpha: f64,
     beta: f64,
@@ -41,7 +41,7 @@ struct Cell {
     reason: Option<String>,
 }
 
-impl Cell {
+impl ErrorCell {
     /// What the cell is about, for the first columns of a table.
     fn key(&self) -> Vec<String> {
         let numbers = [self.steps, self.separation, self.participations];
@@ -66,13 +66,13 @@ struct Agreement<'a> {
     cells: usize,
     agree_exact: usize,
     agree_printed: usize,
-    mismatches: Vec<&'a Cell>,
+    mismatches: Vec<&'a ErrorCell>,
     #[serde(skip_serializing_if = "Option::is_none")]
     aof: Option<OptimumAgreement<'a>>,
 }
 
 impl<'a> Agreement<'a> {
-    fn of(cells: &'a [Cell], aof: Option<OptimumAgreement<'a>>) -> Self {
+    fn of(cells: &'a [ErrorCell], aof: Option<OptimumAgreement<'a>>) -> Self {
         Self {
             aof,
             cells: cells.len(),
@@ -115,7 +115,7 @@ pub(crate) fn run(arguments: &Errors) -> anyhow::Result<()> {
             .with_context(|| format!("could not make the folder {}", folder.display()))?;
     }
     let rows = published::expected_error()?;
-    let cells: Vec<Cell> = rows
+    let cells: Vec<ErrorCell> = rows
         .par_iter()
         .map(evaluate)
         .collect::<anyhow::Result<Vec<_>>>()?
@@ -147,7 +147,7 @@ pub(crate) fn run(arguments: &Errors) -> anyhow::Result<()> {
 }
 
 /// The four closed-form cells of one row, each evaluated twice.
-fn evaluate(row: &ErrorRow) -> anyhow::Result<Vec<Cell>> {
+fn evaluate(row: &ErrorRow) -> anyhow::Result<Vec<ErrorCell>> {
     let (sgd, participation) = (row.sgd()?, row.participation()?);
     let root = reference::square_root_coefficients(&sgd, row.steps);
     let input = reference::workload_coefficients(&sgd, row.steps);
@@ -161,7 +161,7 @@ fn evaluate(row: &ErrorRow) -> anyhow::Result<Vec<Cell>> {
         .into_iter()
         .map(|(method, c, paper)| {
             let factorization = Factorization::new(Workload::sgd(sgd, row.steps)?, method)?;
-            let mut cell = Cell {
+            let mut cell = ErrorCell {
                 participation: row.regime.to_string(),
                 alpha: row.alpha,
                 beta: row.beta,
@@ -190,7 +190,7 @@ fn evaluate(row: &ErrorRow) -> anyhow::Result<Vec<Cell>> {
 
 /// One line per row of the paper's tables, ours and the paper's number for every method; a star where
 /// the printed digit differs.
-fn side_by_side(cells: &[Cell], optima: Option<&[OptimumCell]>) -> Table {
+fn side_by_side(cells: &[ErrorCell], optima: Option<&[OptimumCell]>) -> Table {
     let mut header = vec!["participation", "alpha", "beta", "n", "b", "k", "bsr", "paper", "sqrt"];
     header.extend(["paper", "identity", "paper", "input", "paper"]);
     if optima.is_some() {
@@ -216,7 +216,7 @@ fn side_by_side(cells: &[Cell], optima: Option<&[OptimumCell]>) -> Table {
 }
 
 /// One line per cell in full precision, for programs. The reference of an optimum is its lower bound.
-fn full_precision(cells: &[Cell], optima: Option<&[OptimumCell]>) -> Table {
+fn full_precision(cells: &[ErrorCell], optima: Option<&[OptimumCell]>) -> Table {
     let mut table = Table::new(&[
         "participation",
         "alpha",
@@ -249,7 +249,7 @@ fn full_precision(cells: &[Cell], optima: Option<&[OptimumCell]>) -> Table {
 fn write_folder(
     folder: &Path,
     rows: &[ErrorRow],
-    cells: &[Cell],
+    cells: &[ErrorCell],
     optima: Option<&[OptimumCell]>,
     agreement: &Agreement<'_>,
 ) -> anyhow::Result<()> {
@@ -269,7 +269,7 @@ fn write_folder(
 /// The paper's Figure 1 and its two figures of all settings.
 fn figures(
     rows: &[ErrorRow],
-    cells: &[Cell],
+    cells: &[ErrorCell],
     optima: Option<&[OptimumCell]>,
 ) -> Vec<(&'static str, Vec<Panel>)> {
     let panel = |regime, alpha, beta| panel(rows, cells, optima, regime, alpha, beta);
@@ -292,7 +292,7 @@ fn figures(
 
 fn panel(
     rows: &[ErrorRow],
-    cells: &[Cell],
+    cells: &[ErrorCell],
     optima: Option<&[OptimumCell]>,
     regime: Regime,
     alpha: f64,

@@ -24,7 +24,7 @@ const SETTINGS: [(f64, f64); 4] = [(1.0, 0.0), (1.0, 0.9), (0.999, 0.0), (0.999,
 
 /// One factorization for one workload.
 #[derive(Debug, Clone, Serialize)]
-struct Cell {
+struct FrontierPoint {
     alpha: f64,
     beta: f64,
     method: &'static str,
@@ -86,7 +86,7 @@ fn optimum(
     workload: &Workload,
     participation: &Participation,
     arguments: &Frontier,
-) -> anyhow::Result<Cell> {
+) -> anyhow::Result<FrontierPoint> {
     let start = Instant::now();
     let options = progress::aof_options(&arguments.aof);
     let bands = participation.min_separation();
@@ -105,12 +105,12 @@ fn cell(
     participation: &Participation,
     optimum: f64,
     start: Instant,
-) -> anyhow::Result<Cell> {
+) -> anyhow::Result<FrontierPoint> {
     let sensitivity = found.sensitivity(participation)?;
     let expected_error = found.loss(participation)?.expected_error;
     let rows = found.strategy().noise_rows();
     let sgd = found.workload().as_sgd();
-    Ok(Cell {
+    Ok(FrontierPoint {
         alpha: sgd.map_or(f64::NAN, Sgd::decay_factor),
         beta: sgd.map_or(f64::NAN, Sgd::momentum),
         method: found.method().name(),
@@ -127,7 +127,7 @@ fn cell(
 }
 
 /// For people: rounded, least memory first in every setting.
-fn table(cells: &[Cell]) -> Table {
+fn table(cells: &[FrontierPoint]) -> Table {
     let mut table = Table::new(&[
         "alpha",
         "beta",
@@ -141,7 +141,7 @@ fn table(cells: &[Cell]) -> Table {
         "seconds",
     ]);
     for setting in cells.chunk_by(|x, y| (x.alpha, x.beta) == (y.alpha, y.beta)) {
-        let mut sorted: Vec<&Cell> = setting.iter().collect();
+        let mut sorted: Vec<&FrontierPoint> = setting.iter().collect();
         sorted.sort_by(|x, y| {
             x.rows.cmp(&y.rows).then(x.expected_error.total_cmp(&y.expected_error))
         });
@@ -165,7 +165,7 @@ fn table(cells: &[Cell]) -> Table {
 }
 
 /// For programs: in full precision, without the times.
-fn full_precision(cells: &[Cell], participation: &Participation) -> Table {
+fn full_precision(cells: &[FrontierPoint], participation: &Participation) -> Table {
     let mut table = Table::new(&[
         "alpha",
         "beta",
@@ -203,7 +203,7 @@ fn full_precision(cells: &[Cell], participation: &Participation) -> Table {
 
 fn write_folder(
     folder: &Path,
-    cells: &[Cell],
+    cells: &[FrontierPoint],
     participation: &Participation,
 ) -> anyhow::Result<()> {
     let write = |name: &str, text: String| files::write(&folder.join(name), text.as_bytes());
@@ -223,7 +223,7 @@ fn write_folder(
     figure::write(folder, "frontier", &panels)
 }
 
-fn panel(cells: &[Cell], alpha: f64, beta: f64) -> Panel {
+fn panel(cells: &[FrontierPoint], alpha: f64, beta: f64) -> Panel {
     let setting = || cells.iter().filter(|cell| cell.alpha == alpha && cell.beta == beta);
     // Both axes are logarithmic, and DP-SGD keeps nothing.
     let points = |name: &str| -> Vec<(f64, f64)> {
