@@ -57,7 +57,7 @@ impl Device {
             return Ok(Box::new(Engine::new(architecture, options)?));
         }
         #[cfg(feature = "burn")]
-        return Ok(Box::new(crate::burn_engine::BurnEngine::new(architecture, self, options)?));
+        return Ok(Box::new(crate::engine::burn::BurnEngine::new(architecture, self, options)?));
         #[cfg(not(feature = "burn"))]
         Err(EngineError::NotBuilt { device: self })
     }

@@ -32,4 +32,4 @@ impl Default for EngineOptions {
 }
 
 /// Examples of a block if none are asked for.
-pub(super) const DEFAULT_MICROBATCH: usize = 8;
+pub(crate) const DEFAULT_MICROBATCH: usize = 8;
