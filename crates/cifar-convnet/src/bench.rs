@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use clap::{Args, Subcommand, ValueEnum};
 use dp_train::engine::{Batch, GradientEngine, sgemm_seconds};
-use dp_train::model::{Architecture, initial_parameters};
+use dp_train::model::{Architecture, convnet, initial_parameters};
 use dp_train::seeds::RunSeed;
 use serde::Serialize;
 
@@ -106,8 +106,8 @@ pub(crate) fn run(command: &Bench) -> anyhow::Result<()> {
 /// Forward, plain, private and sgemm take turns, so that all meet the same disturbances.
 fn measure(arguments: &BenchEngine) -> anyhow::Result<Report> {
     let architecture = match arguments.model {
-        Preset::Convnet => Architecture::convnet(),
-        Preset::ConvnetTanh => Architecture::convnet_tanh(),
+        Preset::Convnet => convnet::convnet(),
+        Preset::ConvnetTanh => convnet::convnet_tanh(),
     };
     let settings = config::engine::Engine {
         device: arguments.device,

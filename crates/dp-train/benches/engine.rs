@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use dp_train::engine::{Batch, ConvolutionMethod, Device, Engine, EngineOptions, sgemm_seconds};
-use dp_train::model::{Architecture, initial_parameters};
+use dp_train::model::{convnet, initial_parameters};
 use dp_train::seeds::RunSeed;
 
 const MFLOP_PER_EXAMPLE: f64 = 230.1;
@@ -38,7 +38,7 @@ fn peak_memory() -> Option<f64> {
 
 /// The devices of burn that are built in and there, each beside the CPU engine in the same rounds.
 fn burn(parameters: &[f32], images: &[f32], labels: &[u32]) {
-    let convnet = Architecture::convnet();
+    let convnet = convnet::convnet();
     // Some devices are too slow for more.
     let devices = [(Device::Flex, 256), (Device::Ndarray, 8), (Device::Gpu, 256)];
     for (device, batch) in devices {
@@ -77,7 +77,7 @@ fn burn(parameters: &[f32], images: &[f32], labels: &[u32]) {
 }
 
 fn main() {
-    let convnet = Architecture::convnet();
+    let convnet = convnet::convnet();
     let parameters = initial_parameters(&convnet, RunSeed(1));
     let images: Vec<f32> =
         (0..500 * 3072).map(|i| (i * 7919 % 2017) as f32 / 1008.5 - 1.0).collect();

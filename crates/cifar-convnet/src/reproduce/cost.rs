@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use dp_train::engine::{Batch, Engine, EngineOptions};
-use dp_train::model::{Architecture, initial_parameters};
+use dp_train::model::{convnet, initial_parameters};
 use dp_train::noise::NoiseStream;
 use dp_train::plan::PlanRequest;
 use dp_train::seeds::{NoiseKey, RunSeed};
@@ -43,7 +43,7 @@ pub(crate) struct Calibration {
 impl Calibration {
     /// Measures what these cells need; some seconds.
     pub(crate) fn measure(cells: &[Cell]) -> anyhow::Result<Self> {
-        let architecture = Architecture::convnet();
+        let architecture = convnet::convnet();
         let mut engine = Engine::new(&architecture, EngineOptions::default())?;
         let parameters = initial_parameters(&architecture, RunSeed(0));
         let pixels = architecture.shapes().first().map_or(0, |shape| shape.len());

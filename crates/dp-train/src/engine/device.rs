@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn what_is_not_built_in_is_named_with_its_feature() {
-        let convnet = Architecture::convnet();
+        let convnet = crate::engine::cases::convnet();
         let built = |feature: &str| match feature {
             "flex" => cfg!(feature = "flex"),
             "ndarray" => cfg!(feature = "ndarray"),

@@ -19,17 +19,19 @@
 //!
 //! ```
 //! use dp_train::engine::{Batch, Engine, EngineOptions};
-//! use dp_train::model::{Architecture, initial_parameters};
+//! use dp_train::model::{Architecture, Layer, Shape, initial_parameters};
 //! use dp_train::seeds::RunSeed;
 //!
-//! let convnet = Architecture::convnet();
-//! let parameters = initial_parameters(&convnet, RunSeed(1));
-//! let mut engine = Engine::new(&convnet, EngineOptions::default())?;
-//! let images = vec![0.1; 2 * 3 * 32 * 32];
+//! let input = Shape::Image { channels: 3, height: 8, width: 8 };
+//! let layers = vec![Layer::conv(3, 16, 3), Layer::Relu, Layer::Flatten, Layer::linear(1024, 10)];
+//! let model = Architecture::new(input, layers)?;
+//! let parameters = initial_parameters(&model, RunSeed(1));
+//! let mut engine = Engine::new(&model, EngineOptions::default())?;
+//! let images = vec![0.1; 2 * input.len()];
 //! let batch = Batch { images: &images, labels: &[3, 7] };
 //! let (sum, metrics) = engine.clipped_sum(&parameters, batch, 1.0)?;
-//! assert_eq!((sum.dim(), metrics.examples), (307_498, 2));
-//! # Ok::<(), dp_train::engine::EngineError>(())
+//! assert_eq!((sum.dim(), metrics.examples), (model.parameter_count(), 2));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod block;

@@ -38,7 +38,7 @@ fn one_example_moves_the_sum_by_at_most_the_clip_norm() {
     for device in cpus() {
         check_bound(device, ghosts(), 6, &[1e-18, 1e-4, 0.1, 1.0]);
     }
-    check_bound(Device::Flex, Architecture::convnet(), 6, &[1e-4, 0.1, 1.0]);
+    check_bound(Device::Flex, convnet(), 6, &[1e-4, 0.1, 1.0]);
     if let Some(gpu) = gpu() {
         check_bound(gpu, ghosts(), 3, &[1e-4, 0.1]);
     }

@@ -4,7 +4,9 @@ use std::io::Write;
 
 use super::*;
 use crate::engine::burn::autodiff;
-use crate::engine::cases::{batch, classifier, conv, distance, grouped, norm, wide};
+use crate::engine::cases::{
+    batch, classifier, conv, convnet, convnet_tanh, distance, grouped, norm, wide,
+};
 use crate::engine::{ConvolutionMethod, Engine};
 use crate::model::{Layer, Shape, initial_parameters};
 use crate::seeds::RunSeed;
@@ -227,7 +229,7 @@ fn every_layer_agrees_with_automatic_differentiation_on_the_cpu() {
 
 #[test]
 fn both_convnets_agree_with_automatic_differentiation() {
-    for architecture in [Architecture::convnet(), Architecture::convnet_tanh()] {
+    for architecture in [convnet(), convnet_tanh()] {
         let case = Case::new(architecture, 3);
         case.check_on(Device::Flex, &[0, 2]);
         if cfg!(feature = "ndarray") {
@@ -270,7 +272,7 @@ fn every_layer_agrees_with_automatic_differentiation_on_the_gpu() {
 #[test]
 fn a_convnet_on_the_gpu_agrees_with_the_cpu() {
     let Some(gpu) = gpu() else { return };
-    let case = Case::new(Architecture::convnet(), 2);
+    let case = Case::new(convnet(), 2);
     let mut engine = case.engine(gpu, 0);
     let (sum, _) = engine.clipped_sum(&case.parameters, case.batch(), 1.0).unwrap();
     let expected = case.sum(|g| (1.0 / norm(g)).min(1.0));

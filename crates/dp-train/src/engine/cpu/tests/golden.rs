@@ -9,6 +9,7 @@
 use serde::Deserialize;
 
 use crate::engine::ConvolutionMethod;
+use crate::engine::cases::{convnet, convnet_tanh};
 use crate::engine::cpu::*;
 use crate::gradient::PrivateGradient;
 use crate::model::{Layer, Shape};
@@ -197,8 +198,8 @@ fn ten_steps_without_noise_agree_with_pytorch() {
     let size = golden.batch_size;
     for run in &golden.runs {
         let architecture = match run.model.as_str() {
-            "convnet" => Architecture::convnet(),
-            "convnet-tanh" => Architecture::convnet_tanh(),
+            "convnet" => convnet(),
+            "convnet-tanh" => convnet_tanh(),
             other => panic!("no model {other}"),
         };
         for (method, _) in METHODS {

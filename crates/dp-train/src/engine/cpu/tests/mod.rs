@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::engine::ConvolutionMethod;
-use crate::engine::cases::{batch, classifier, conv, distance, grouped, norm, wide};
+use crate::engine::cases::{
+    batch, classifier, conv, convnet, convnet_tanh, distance, grouped, norm, wide,
+};
 use crate::engine::reference::{self, Example};
 use crate::model::{Layer, Shape, initial_parameters};
 use crate::seeds::RunSeed;
@@ -199,7 +201,7 @@ fn vectors_go_through_linear_layers() {
 
 #[test]
 fn both_convnets_agree_with_the_definition() {
-    for architecture in [Architecture::convnet(), Architecture::convnet_tanh()] {
+    for architecture in [convnet(), convnet_tanh()] {
         Case::new(architecture, 3).check_all();
     }
 }
@@ -230,13 +232,13 @@ fn the_same_bits_for_any_number_of_threads() {
 
 #[test]
 fn one_example_moves_the_sum_by_at_most_the_clip_norm() {
-    let convnet = Architecture::convnet();
+    let architecture = convnet();
     let parameters: Vec<f32> =
-        initial_parameters(&convnet, RunSeed(5)).iter().map(|p| 2.0 * p).collect();
-    let (images, labels) = batch(&convnet, 12);
+        initial_parameters(&architecture, RunSeed(5)).iter().map(|p| 2.0 * p).collect();
+    let (images, labels) = batch(&architecture, 12);
     for convolution in METHODS {
         let options = EngineOptions { convolution, ..EngineOptions::default() };
-        let mut engine = Engine::new(&convnet, options).unwrap();
+        let mut engine = Engine::new(&architecture, options).unwrap();
         for clip in [1e-4, 0.1, 1.0] {
             for (image, label) in images.chunks(3072).zip(&labels) {
                 let one = Batch { images: image, labels: std::slice::from_ref(label) };
@@ -252,13 +254,13 @@ fn one_example_moves_the_sum_by_at_most_the_clip_norm() {
 
 #[test]
 fn examples_below_the_clip_norm_are_unchanged() {
-    let convnet = Architecture::convnet();
-    let parameters = initial_parameters(&convnet, RunSeed(5));
-    let (images, labels) = batch(&convnet, 1);
+    let architecture = convnet();
+    let parameters = initial_parameters(&architecture, RunSeed(5));
+    let (images, labels) = batch(&architecture, 1);
     let one = Batch { images: &images, labels: &labels };
     for convolution in METHODS {
         let options = EngineOptions { convolution, ..EngineOptions::default() };
-        let mut engine = Engine::new(&convnet, options).unwrap();
+        let mut engine = Engine::new(&architecture, options).unwrap();
         let (sum, _) = engine.clipped_sum(&parameters, one, 1e6).unwrap();
         let (plain, _) = engine.gradient_sum(&parameters, one).unwrap();
         // Sums of one and of many examples are cut into products differently: the last digit.
@@ -349,7 +351,7 @@ fn wrong_input_is_refused() {
 
 #[test]
 fn winograd_costs_one_digit_of_accuracy() {
-    let case = Case::new(Architecture::convnet(), 4);
+    let case = Case::new(convnet(), 4);
     let expected = case.sum(|_| 1.0);
     // The worst tensor, relative to its own norm: some are much smaller than others.
     let error = |convolution| {

@@ -66,10 +66,10 @@ fn the_mean_over_copies_is_clipped_once() {
 
 #[test]
 fn the_means_of_the_convnet_are_those_of_its_own_gradients() {
-    let convnet = Architecture::convnet();
-    let parameters = initial_parameters(&convnet, RunSeed(5));
-    let (images, labels) = batch(&convnet, 20);
-    let mut engine = Engine::new(&convnet, EngineOptions::default()).unwrap();
+    let architecture = convnet();
+    let parameters = initial_parameters(&architecture, RunSeed(5));
+    let (images, labels) = batch(&architecture, 20);
+    let mut engine = Engine::new(&architecture, EngineOptions::default()).unwrap();
     for copies in [2, 5, 10] {
         let classes = &labels[..20 / copies];
         let mut mean_of = |example: usize| -> Vec<f64> {
@@ -100,10 +100,10 @@ fn the_means_of_the_convnet_are_those_of_its_own_gradients() {
 
 #[test]
 fn copies_do_not_widen_what_an_example_can_do() {
-    let convnet = Architecture::convnet();
-    let parameters = initial_parameters(&convnet, RunSeed(5));
-    let (images, labels) = batch(&convnet, 10);
-    let mut engine = Engine::new(&convnet, EngineOptions::default()).unwrap();
+    let architecture = convnet();
+    let parameters = initial_parameters(&architecture, RunSeed(5));
+    let (images, labels) = batch(&architecture, 10);
+    let mut engine = Engine::new(&architecture, EngineOptions::default()).unwrap();
     let one = Batch { images: &images, labels: &labels[..1] };
     for clip in [1e-4, 0.1, 1.0] {
         let (sum, _) = engine.clipped_sum_of_means(&parameters, one, 10, clip).unwrap();
