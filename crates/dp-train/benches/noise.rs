@@ -10,7 +10,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use dp_train::engine::{Batch, Engine, EngineOptions};
+use dp_train::engine::{Batch, Engine, EngineOptions, GradientEngine};
 use dp_train::model::{Architecture, Layer, Shape, initial_parameters};
 use dp_train::noise::{NoiseStream, normal};
 use dp_train::seeds::{NoiseKey, RunSeed};
@@ -64,7 +64,7 @@ fn clipped_sum_seconds() -> f64 {
     let mut engine = Engine::new(&convnet, EngineOptions::default()).unwrap();
     let images: Vec<f32> = (0..500 * 3072).map(|i| (i * 7 % 255) as f32 / 127.5 - 1.0).collect();
     let labels: Vec<u32> = (0..500).map(|i| i % 10).collect();
-    let batch = Batch { images: &images, labels: &labels };
+    let batch = Batch::new(&images, &labels);
     let mut once = || seconds(|| drop(engine.clipped_sum(&parameters, batch, 1.0).unwrap()));
     once();
     median((0..3).map(|_| once()).collect())

@@ -78,7 +78,7 @@ impl<'a> Session<'a> {
         place: Place,
     ) -> anyhow::Result<Self> {
         let data_sha256 = data.train.sha256();
-        let seal = config.seal(&data_sha256, engine.arithmetic())?;
+        let seal = config.seal(&data_sha256, engine.describe().arithmetic)?;
         let mut trials = config.privacy.trials();
         let (folder, state, epochs) = match place {
             Place::Resumed(folder) => {
@@ -154,7 +154,7 @@ impl<'a> Session<'a> {
             let seen = self.state.step(&mut *self.engine, &mut self.feed)?;
             add(&mut total, &seen);
             let taken = self.state.steps_taken();
-            let loss = seen.metrics.loss_sum / seen.metrics.examples.max(1) as f64;
+            let loss = seen.metrics.loss_sum / seen.metrics.images.max(1) as f64;
             self.events.add(
                 taken,
                 &[("learning_rate", f64::from(rate))],
@@ -194,7 +194,7 @@ impl<'a> Session<'a> {
         let seconds = self.since.elapsed().as_secs_f64();
         self.since = Instant::now();
         let step = self.state.steps_taken();
-        let BatchMetrics { examples: views, loss_sum, correct } = total.metrics;
+        let BatchMetrics { images: views, loss_sum, correct } = total.metrics;
         let views = views.max(1) as f64;
         let epoch = Epoch {
             epoch: step / self.steps_per_epoch,
@@ -279,7 +279,7 @@ impl<'a> Session<'a> {
 }
 
 fn add(total: &mut Seen, seen: &Seen) {
-    total.metrics.examples += seen.metrics.examples;
+    total.metrics.images += seen.metrics.images;
     total.metrics.loss_sum += seen.metrics.loss_sum;
     total.metrics.correct += seen.metrics.correct;
     total.examples += seen.examples;

@@ -1,4 +1,29 @@
-//! Engines: clipped sums of per-example gradients.
+//! Engines: clipped sums of per-example gradients of a model.
+//!
+//! ```text
+//! images, labels -> forward -> backward -> per-example norms -> sum_j min(1, zeta / |g_j|) g_j
+//! ```
+//!
+//! There are two, and neither knows of the other. [`Engine`] has its own kernels for the CPU: the
+//! price of private gradients is that of ordinary ones. `BurnEngine`, with one of burn's features, goes
+//! through burn's tensors and so to any device of burn. [`GradientEngine`] is what training asks of
+//! both, [`Device::engine`] chooses one.
+//!
+//! ```
+//! use dp_train::engine::{Batch, Engine, EngineOptions, GradientEngine};
+//! use dp_train::model::{Architecture, Layer, Shape, initial_parameters};
+//! use dp_train::seeds::RunSeed;
+//!
+//! let input = Shape::Image { channels: 3, height: 8, width: 8 };
+//! let layers = vec![Layer::conv(3, 16, 3), Layer::Relu, Layer::Flatten, Layer::linear(1024, 10)];
+//! let model = Architecture::new(input, layers)?;
+//! let parameters = initial_parameters(&model, RunSeed(1));
+//! let mut engine = Engine::new(&model, EngineOptions::default())?;
+//! let images = vec![0.1; 2 * input.len()];
+//! let (sum, metrics) = engine.clipped_sum(&parameters, Batch::new(&images, &[3, 7]), 1.0)?;
+//! assert_eq!((sum.dim(), metrics.images), (model.parameter_count(), 2));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod batch;
 #[cfg(feature = "burn")]
@@ -9,6 +34,8 @@ mod device;
 mod error;
 mod gradient_engine;
 mod options;
+mod rounding;
+mod select;
 mod sizes;
 
 #[cfg(test)]
@@ -22,5 +49,5 @@ pub use burn::BurnEngine;
 pub use cpu::{Engine, sgemm_seconds};
 pub use device::Device;
 pub use error::EngineError;
-pub use gradient_engine::GradientEngine;
+pub use gradient_engine::{EngineDescription, GradientEngine};
 pub use options::{ConvolutionMethod, EngineOptions};

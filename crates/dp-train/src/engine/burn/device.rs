@@ -2,7 +2,8 @@
 
 use burn_tensor as burn;
 
-use crate::engine::{Device, EngineError};
+use crate::engine::device::Device;
+use crate::engine::error::EngineError;
 
 /// An open device of burn.
 #[derive(Debug, Clone)]
@@ -70,7 +71,7 @@ mod gpu {
             error => error.to_string(),
         })?;
         let adapter = setup.adapter.get_info();
-        // Far slower than what was asked for: not without being asked for.
+        // Far slower than a GPU: only the device `gpu-software` asks for it.
         if device == Device::Gpu && adapter.device_type == wgpu::DeviceType::Cpu {
             return Err(format!("{} runs on the CPU", adapter.name));
         }

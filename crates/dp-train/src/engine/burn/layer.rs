@@ -1,16 +1,10 @@
-//! What the burn engine asks of a layer, and the layers of an architecture.
+//! What the burn engine asks of a layer.
 
 use std::fmt;
 
 use burn_tensor::Tensor;
 
-use crate::engine::burn::layers::activation::{Relu, Tanh};
-use crate::engine::burn::layers::convolution::Conv2d;
-use crate::engine::burn::layers::flatten::Flatten;
-use crate::engine::burn::layers::linear::Linear;
-use crate::engine::burn::layers::normalization::GroupNorm;
-use crate::engine::burn::layers::pool::{AvgPool2d, MaxPool2d};
-use crate::model::{Layer, Shape};
+use crate::model::Shape;
 
 /// What a layer saw in one pass over `n` examples: what came in, what went out, and the gradient
 /// of the losses' sum with respect to what went out. All are `[n, channels, height, width]`; a
@@ -64,24 +58,6 @@ pub(crate) trait TensorLayer: fmt::Debug + Send + Sync {
     /// The sum of the examples' gradients, one flat tensor per tensor of parameters.
     fn gradient_sum(&self, _: &[Tensor<1>], _: Seen) -> Vec<Tensor<1>> {
         Vec::new()
-    }
-}
-
-/// The layer over burn's tensors, given the shape of what enters it.
-pub(crate) fn tensor_layer(layer: Layer, input: Shape) -> Box<dyn TensorLayer> {
-    match layer {
-        Layer::Conv2d { in_channels, out_channels, kernel, stride, padding, groups } => {
-            Box::new(Conv2d { in_channels, out_channels, kernel, stride, padding, groups })
-        }
-        Layer::Linear { in_features, out_features } => {
-            Box::new(Linear { in_features, out_features })
-        }
-        Layer::Relu => Box::new(Relu),
-        Layer::Tanh => Box::new(Tanh),
-        Layer::MaxPool2d { kernel, stride } => Box::new(MaxPool2d { kernel, stride }),
-        Layer::AvgPool2d { kernel, stride } => Box::new(AvgPool2d { kernel, stride }),
-        Layer::GroupNorm { groups } => Box::new(GroupNorm { groups }),
-        Layer::Flatten => Box::new(Flatten { input: dimensions(input) }),
     }
 }
 

@@ -6,15 +6,6 @@ use crate::engine::burn::clip::{Scales, rounded_up, sum_of_squares};
 use crate::engine::burn::layer::{Choice, ExampleGradients, Seen, TensorLayer};
 use crate::engine::burn::loss::{Losses, cross_entropy};
 
-/// What to sum over examples.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Goal {
-    /// The gradients as they are.
-    Plain,
-    /// The mean gradients of so many copies of an example, scaled down to this norm.
-    Clipped { copies: usize, clip_norm: f64 },
-}
-
 /// What a microbatch comes to.
 #[derive(Debug)]
 pub(crate) struct Sums {
@@ -43,18 +34,25 @@ impl Pass<'_> {
         layers.fold(images, |x, (layer, parameters)| layer.forward(parameters, x))
     }
 
-    /// The sums over a microbatch. With copies, those of an example lie one after the other.
-    pub(crate) fn gradients(&self, images: Tensor<4>, classes: Tensor<2, Int>, goal: Goal) -> Sums {
+    /// The sums over a microbatch, clipped to a norm or as they are. The views of an example lie one
+    /// after the other.
+    pub(crate) fn gradients(
+        &self,
+        images: Tensor<4>,
+        classes: Tensor<2, Int>,
+        views: usize,
+        clip_norm: Option<f64>,
+    ) -> Sums {
         let mut values = vec![images];
         for (i, layer) in self.layers.iter().enumerate() {
             values.push(layer.forward(&self.parameters[i], values[i].clone()));
         }
         let Losses { loss, correct, gradient } =
             cross_entropy(values[self.layers.len()].clone(), classes);
-        let (gradients, examples) = match goal {
-            Goal::Plain => (self.plain(values, gradient), None),
-            Goal::Clipped { copies, clip_norm } => {
-                let (sums, scales) = self.clipped(values, gradient, copies, clip_norm);
+        let (gradients, examples) = match clip_norm {
+            None => (self.plain(values, gradient), None),
+            Some(clip_norm) => {
+                let (sums, scales) = self.clipped(values, gradient, views, clip_norm);
                 (sums, Some(scales.columns()))
             }
         };
@@ -73,20 +71,20 @@ impl Pass<'_> {
         &self,
         values: Vec<Tensor<4>>,
         dy: Tensor<4>,
-        copies: usize,
+        views: usize,
         clip_norm: f64,
     ) -> (Vec<Tensor<1>>, Scales) {
-        let examples = dy.dims()[0] / copies;
+        let examples = dy.dims()[0] / views;
         let mut squared_norm = Tensor::zeros([examples], &dy.device());
         let mut parts = Vec::new();
         self.backward(values, dy, |i, seen| {
             // The norm of a mean is not to be had from the norms of its terms.
-            let choice = if copies == 1 { Choice::Cheaper } else { Choice::Held };
+            let choice = if views == 1 { Choice::Cheaper } else { Choice::Held };
             let gradients = self.layers[i].example_gradients(&self.parameters[i], seen, choice);
             let part = match gradients {
                 ExampleGradients::None => return,
                 ExampleGradients::Held(rows) => {
-                    let rows: Vec<_> = rows.into_iter().map(|rows| means(rows, copies)).collect();
+                    let rows: Vec<_> = rows.into_iter().map(|rows| means(rows, views)).collect();
                     for rows in &rows {
                         squared_norm = squared_norm.clone() + sum_of_squares(rows.clone());
                     }
@@ -143,10 +141,10 @@ enum Part {
 }
 
 /// The means of so many rows each.
-fn means(rows: Tensor<2>, copies: usize) -> Tensor<2> {
+fn means(rows: Tensor<2>, views: usize) -> Tensor<2> {
     let [n, length] = rows.dims();
-    if copies == 1 {
+    if views == 1 {
         return rows;
     }
-    rows.reshape([n / copies, copies, length]).mean_dim(1).reshape([n / copies, length])
+    rows.reshape([n / views, views, length]).mean_dim(1).reshape([n / views, length])
 }

@@ -9,9 +9,10 @@
 
 use burn_tensor::Tensor;
 
-use super::pass::{Goal, Pass};
-use super::{BurnEngine, joined};
-use crate::engine::{Batch, BatchMetrics, EngineError};
+use crate::engine::batch::{Batch, BatchMetrics};
+use crate::engine::burn::pass::Pass;
+use crate::engine::burn::placed::PlacedModel;
+use crate::engine::error::EngineError;
 
 /// Microbatches that the device adds up before the host takes the sum.
 const MICROBATCHES: usize = 4;
@@ -56,7 +57,7 @@ impl Summed {
 
     fn add(&mut self, group: Group) {
         self.sum.iter_mut().zip(group.sum).for_each(|(sum, part)| *sum += f64::from(part));
-        self.metrics.examples += group.images.len();
+        self.metrics.images += group.images.len();
         for [loss, correct] in group.images {
             self.metrics.loss_sum += f64::from(loss);
             self.metrics.correct += usize::from(correct > 0.0);
@@ -65,84 +66,85 @@ impl Summed {
     }
 }
 
-impl BurnEngine {
-    /// The sum over a batch.
-    ///
-    /// The device promises that clipped sums are finite. Where one is not, the examples of its group
-    /// are computed one at a time, and those that are not finite alone contribute zero and count as
-    /// bad. So what an example contributes depends on that example alone, and none can end the run:
-    /// a run that ends or not depending on the data would be a release without noise.
-    pub(super) fn sum(
-        &self,
-        parameters: &[f32],
-        batch: Batch<'_>,
-        goal: Goal,
-    ) -> Result<Summed, EngineError> {
-        let Batch { images, labels } = batch;
-        let copies = match goal {
-            Goal::Plain => 1,
-            Goal::Clipped { copies, .. } => copies,
-        };
-        self.sizes.check(parameters, images, labels.len() * copies)?;
-        self.sizes.check_labels(labels)?;
-        let mut summed = Summed::zero(parameters.len());
-        if labels.is_empty() || parameters.is_empty() {
-            return Ok(summed);
-        }
-        let together = (self.microbatch / copies).max(1);
-        let group = MICROBATCHES * together;
-        let pixels = copies * self.sizes.input;
-        self.run(|| {
-            let pass = self.pass(parameters);
-            for (images, labels) in images.chunks(group * pixels).zip(labels.chunks(group)) {
-                let whole = self.group(&pass, Batch { images, labels }, together, goal)?;
-                if whole.is_finite() || matches!(goal, Goal::Plain) {
-                    summed.add(whole);
-                    continue;
-                }
-                for (images, labels) in images.chunks(pixels).zip(labels.chunks(1)) {
-                    let mut one = self.group(&pass, Batch { images, labels }, 1, goal)?;
-                    if !one.is_finite() {
-                        one.drop_all();
-                    }
-                    summed.add(one);
-                }
+/// The sum over a batch, in microbatches of so many images if the views of one example are not more:
+/// clipped to a norm, or as it is.
+///
+/// The device promises that clipped sums are finite. Where one is not, the examples of its group
+/// are computed one at a time, and those that are not finite alone contribute zero and count as
+/// bad. So what an example contributes depends on that example alone, and none can end the run:
+/// a run that ends or not depending on the data would be a release without noise.
+///
+/// # Errors
+/// [`EngineError`] if parameters and batch do not fit the model, or the device fails.
+pub(super) fn sum(
+    model: &PlacedModel,
+    microbatch: usize,
+    parameters: &[f32],
+    batch: Batch<'_>,
+    clip_norm: Option<f64>,
+) -> Result<Summed, EngineError> {
+    model.sizes.check_batch(parameters, batch)?;
+    let mut summed = Summed::zero(parameters.len());
+    if batch.labels.is_empty() || parameters.is_empty() {
+        return Ok(summed);
+    }
+    let together = (microbatch / batch.views).max(1);
+    let pixels = model.sizes.pixels;
+    model.run(|| {
+        let pass = model.pass(parameters);
+        for batch in batch.chunks(MICROBATCHES * together, pixels) {
+            let whole = group(model, &pass, batch, together, clip_norm)?;
+            if whole.is_finite() || clip_norm.is_none() {
+                summed.add(whole);
+                continue;
             }
-            Ok(summed)
-        })
-    }
-
-    /// Sums microbatches of `together` examples on the device, and waits for it.
-    fn group(
-        &self,
-        pass: &Pass<'_>,
-        batch: Batch<'_>,
-        together: usize,
-        goal: Goal,
-    ) -> Result<Group, EngineError> {
-        let copies = match goal {
-            Goal::Plain => 1,
-            Goal::Clipped { copies, .. } => copies,
-        };
-        let (mut total, mut of_images, mut of_examples) = (Vec::new(), Vec::new(), Vec::new());
-        let blocks = batch.images.chunks(together * copies * self.sizes.input);
-        for (images, labels) in blocks.zip(batch.labels.chunks(together)) {
-            let (images, classes) = (self.images(images), self.classes(labels, copies));
-            let sums = pass.gradients(images, classes, goal);
-            of_images.push(sums.images);
-            of_examples.extend(sums.examples);
-            total = if total.is_empty() {
-                sums.gradients
-            } else {
-                let pairs = total.into_iter().zip(sums.gradients);
-                pairs.map(|(total, sum)| total + sum).collect()
-            };
+            for example in batch.chunks(1, pixels) {
+                let mut one = group(model, &pass, example, 1, clip_norm)?;
+                if !one.is_finite() {
+                    one.drop_all();
+                }
+                summed.add(one);
+            }
         }
-        let columns = [of_images, of_examples].map(|blocks| joined(blocks, &self.open.tensors));
-        let [of_images, of_examples] = columns;
-        let [sum, of_images, of_examples] =
-            self.read([Tensor::cat(total, 0), of_images, of_examples])?;
-        let (images, examples) = (of_images.as_chunks().0, of_examples.as_chunks().0);
-        Ok(Group { sum, images: images.to_vec(), examples: examples.to_vec() })
+        Ok(summed)
+    })
+}
+
+/// Sums microbatches of `together` examples on the device, and waits for it.
+fn group(
+    model: &PlacedModel,
+    pass: &Pass<'_>,
+    batch: Batch<'_>,
+    together: usize,
+    clip_norm: Option<f64>,
+) -> Result<Group, EngineError> {
+    let (mut total, mut of_images, mut of_examples) = (Vec::new(), Vec::new(), Vec::new());
+    for block in batch.chunks(together, model.sizes.pixels) {
+        let (images, classes) = (model.images(block.images), model.classes(block));
+        let sums = pass.gradients(images, classes, block.views, clip_norm);
+        of_images.push(sums.images);
+        of_examples.extend(sums.examples);
+        total = if total.is_empty() {
+            sums.gradients
+        } else {
+            let pairs = total.into_iter().zip(sums.gradients);
+            pairs.map(|(total, sum)| total + sum).collect()
+        };
     }
+    let columns = [of_images, of_examples].map(|blocks| joined(blocks, &model.open.tensors));
+    let [of_images, of_examples] = columns;
+    let [sum, of_images, of_examples] =
+        model.read([Tensor::cat(total, 0), of_images, of_examples])?;
+    let (images, examples) = (of_images.as_chunks().0, of_examples.as_chunks().0);
+    Ok(Group { sum, images: images.to_vec(), examples: examples.to_vec() })
+}
+
+/// All rows one after the other; one number if there are none, for burn reads nothing empty.
+fn joined(blocks: Vec<Tensor<2>>, device: &burn_tensor::Device) -> Tensor<1> {
+    if blocks.is_empty() {
+        return Tensor::zeros([1], device);
+    }
+    let all = Tensor::cat(blocks, 0);
+    let length = all.dims().iter().product::<usize>();
+    all.reshape([length])
 }

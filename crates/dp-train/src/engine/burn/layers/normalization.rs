@@ -1,4 +1,4 @@
-//! Group normalisation: within one example, never across a batch.
+//! Group normalization: within one example, never across a batch.
 
 use burn_tensor::Tensor;
 

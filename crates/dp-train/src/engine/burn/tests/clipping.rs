@@ -22,7 +22,7 @@ fn check_bound(device: Device, architecture: Architecture, examples: usize, clip
         // And beside the others.
         let (all, _) = engine.clipped_sum(&case.parameters, case.batch(), clip).unwrap();
         let pixels = case.images.len() / examples;
-        let rest = Batch { images: &case.images[pixels..], labels: &case.labels[1..] };
+        let rest = Batch::new(&case.images[pixels..], &case.labels[1..]);
         let (rest, _) = engine.clipped_sum(&case.parameters, rest, clip).unwrap();
         let moved = distance(&all.into_values(), &wide(&rest.into_values()));
         assert!(moved <= clip * (1.0 + 1e-5), "{device} {clip}: {:e}", moved / clip - 1.0);
@@ -70,10 +70,11 @@ fn non_finite_examples_contribute_zero_and_are_counted() {
                 if counts.non_finite == 0 {
                     continue;
                 }
-                let norms = engine.norms(&case.parameters, case.batch()).unwrap();
+                let norms = norms(&engine, &case.parameters, case.batch());
                 assert!(norms[1].is_nan() && norms[0] > 0.0 && norms[2] > 0.0);
                 let kept: Vec<f32> = [&clean[..108], &clean[216..]].concat();
-                let kept = Batch { images: &kept, labels: &[case.labels[0], case.labels[2]] };
+                let labels = [case.labels[0], case.labels[2]];
+                let kept = Batch::new(&kept, &labels);
                 let (without, _) = engine.clipped_sum(&case.parameters, kept, 0.7).unwrap();
                 let error = distance(&sum, &wide(&without.into_values()));
                 assert!(error < 1e-6, "{device}, {bad}: {error:e}");
@@ -83,7 +84,7 @@ fn non_finite_examples_contribute_zero_and_are_counted() {
 }
 
 #[test]
-fn copies_are_averaged_before_they_are_clipped() {
+fn views_are_averaged_before_they_are_clipped() {
     let layers = vec![
         conv(3, 6, 3, 1, 1),
         Layer::GroupNorm { groups: 2 },
@@ -92,7 +93,7 @@ fn copies_are_averaged_before_they_are_clipped() {
         Layer::Tanh,
     ];
     let mut case = Case::new(classifier((3, 9, 8), layers), 6);
-    // Two examples of three copies: the labels of the copies are those of their example.
+    // Two examples of three views: the labels of the views are those of their example.
     let (architecture, pixels) = (case.architecture.clone(), 216);
     case.labels = vec![1, 4];
     case.gradients = (0..2)
@@ -114,15 +115,15 @@ fn copies_are_averaged_before_they_are_clipped() {
             let mut engine = case.engine(device, microbatch);
             for (clip, clipped) in [(middle, 1), (1e-3, 2), (100.0, 0)] {
                 let (sum, metrics) =
-                    engine.clipped_sum_of_means(&case.parameters, case.batch(), 3, clip).unwrap();
+                    engine.clipped_sum(&case.parameters, case.batch().with_views(3), clip).unwrap();
                 assert_eq!(sum.counts(), ClipCounts { examples: 2, clipped, non_finite: 0 });
-                assert_eq!(metrics.examples, 6);
+                assert_eq!(metrics.images, 6);
                 let expected = case.sum(|g| (clip / norm(g)).min(1.0));
                 let error = distance(&sum.into_values(), &expected) / norm(&expected);
                 assert!(error < 3e-4, "{device}: {error:e}");
             }
-            let none = engine.clipped_sum_of_means(&case.parameters, case.batch(), 0, 1.0);
-            assert_eq!(none.unwrap_err(), EngineError::NoCopies);
+            let none = engine.clipped_sum(&case.parameters, case.batch().with_views(0), 1.0);
+            assert_eq!(none.unwrap_err(), EngineError::NoViews);
         }
     }
 }
@@ -155,7 +156,7 @@ fn wrong_input_is_refused_and_an_empty_batch_sums_to_zero() {
         BurnEngine::new(&architecture, Device::Flex, EngineOptions::default()).unwrap();
     let images = [0.0; 32];
     let mut sum = |parameters: &[f32], images: &[f32], labels: &[u32], clip| {
-        engine.clipped_sum(parameters, Batch { images, labels }, clip)
+        engine.clipped_sum(parameters, Batch::new(images, labels), clip)
     };
     let dimension = GradientError::Dimension { expected: 85, found: 84 };
     assert_eq!(

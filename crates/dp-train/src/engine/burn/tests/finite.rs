@@ -3,7 +3,7 @@
 use burn_tensor::Tensor;
 
 use super::*;
-use crate::engine::burn::layer::{Choice, ExampleGradients, Seen};
+use crate::engine::burn::layer::{Choice, ExampleGradients, Seen, TensorLayer};
 use crate::engine::burn::layers::linear::Linear;
 
 /// Numbers at the ends of f32, and none at all.
@@ -32,7 +32,7 @@ fn extreme_pixels_and_weights_do_not_end_the_run() {
         let mut engine = BurnEngine::new(&architecture, Device::Flex, options).unwrap();
         let mut check = |parameters: &[f32], images: &[f32], what: String| {
             for clip_norm in [1.0, 1e-30, 1e30] {
-                let batch = Batch { images, labels: &labels };
+                let batch = Batch::new(images, &labels);
                 let sum = engine.clipped_sum(parameters, batch, clip_norm);
                 let (sum, _) = sum.unwrap_or_else(|error| panic!("{error}: {what}"));
                 let sum = wide(&sum.into_values());
@@ -102,11 +102,11 @@ fn an_example_whose_clipped_gradient_is_not_finite_is_dropped_alone() {
     for microbatch in [0, 1, 7, 32] {
         let options = EngineOptions { microbatch, ..EngineOptions::default() };
         let mut engine = BurnEngine::new(&architecture, Device::Flex, options).unwrap();
-        engine.layers[0] = Box::new(Lying(Linear { in_features: 6, out_features: 3 }));
+        engine.model.layers[0] = Box::new(Lying(Linear { in_features: 6, out_features: 3 }));
         let mut sum = |images: &[f32], labels: &[u32]| {
             let (sum, metrics) =
-                engine.clipped_sum(&parameters, Batch { images, labels }, 0.5).unwrap();
-            (sum.counts(), metrics.examples, sum.into_values())
+                engine.clipped_sum(&parameters, Batch::new(images, labels), 0.5).unwrap();
+            (sum.counts(), metrics.images, sum.into_values())
         };
         let (counts, examples, found) = sum(&images, &labels);
         assert_eq!(counts, ClipCounts { examples: 300, clipped: 297, non_finite: 3 });
@@ -115,7 +115,7 @@ fn an_example_whose_clipped_gradient_is_not_finite_is_dropped_alone() {
         assert_eq!(counts, ClipCounts { examples: 297, clipped: 297, non_finite: 0 });
         let error = distance(&found, &wide(&expected)) / norm(&wide(&expected));
         assert!(error < 1e-6, "{microbatch}: {error:e}");
-        let norms = engine.norms(&parameters, Batch { images: &images, labels: &labels }).unwrap();
+        let norms = norms(&engine, &parameters, Batch::new(&images, &labels));
         assert!(norms.iter().enumerate().all(|(j, norm)| norm.is_nan() == bad.contains(&j)));
     }
 }
@@ -132,7 +132,7 @@ fn large_batches_are_added_in_f64() {
     let options = EngineOptions { microbatch: 1, ..EngineOptions::default() };
     let mut engine = BurnEngine::new(&architecture, Device::Flex, options).unwrap();
     let mut sum = |images: &[f32], labels: &[u32]| {
-        let batch = Batch { images, labels };
+        let batch = Batch::new(images, labels);
         engine.clipped_sum(&parameters, batch, 0.1).unwrap().0.into_values()
     };
     let one = sum(&image, &label);
@@ -162,7 +162,7 @@ fn ghost_norms_at_the_edge_of_overflow_do_not_vanish() {
         let images = images.iter().enumerate();
         let images: Vec<f32> =
             images.map(|(i, x)| size.copysign(*x) * (1.0 + 1e-7 * (i % 3) as f32)).collect();
-        let batch = Batch { images: &images, labels: &labels };
+        let batch = Batch::new(&images, &labels);
         let (sum, _) = engine.clipped_sum(&parameters, batch, 1e-3).unwrap();
         let counts = sum.counts();
         let found = norm(&wide(&sum.into_values()));

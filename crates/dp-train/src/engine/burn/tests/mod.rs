@@ -2,17 +2,20 @@
 
 use std::io::Write;
 
-use super::*;
-use crate::engine::burn::autodiff;
+use crate::engine::burn::sum::sum;
+use crate::engine::burn::{BurnEngine, autodiff, device};
 use crate::engine::cases::{
     batch, classifier, conv, convnet, convnet_tanh, distance, grouped, norm, wide,
 };
-use crate::engine::{ConvolutionMethod, Engine};
-use crate::model::{Layer, Shape, initial_parameters};
+use crate::engine::{
+    Batch, BatchMetrics, ConvolutionMethod, Device, Engine, EngineError, EngineOptions,
+    GradientEngine,
+};
+use crate::gradient::{ClipCounts, GradientError};
+use crate::model::{Architecture, Layer, Shape, initial_parameters};
 use crate::seeds::RunSeed;
 
 mod clipping;
-
 mod finite;
 
 /// The GPU, or the software that stands in for it; `None`, loudly, if there is neither.
@@ -40,6 +43,14 @@ fn cpus() -> Vec<Device> {
     devices
 }
 
+/// The norm of every example's gradient as clipping sees it: rounded up, and NaN where the gradient is
+/// not finite.
+fn norms(engine: &BurnEngine, parameters: &[f32], batch: Batch<'_>) -> Vec<f32> {
+    let summed = sum(&engine.model, engine.microbatch, parameters, batch, Some(1.0)).unwrap();
+    let norm = |[_, bad, norm]: [f32; 3]| if bad > 0.0 { f32::NAN } else { norm };
+    summed.examples.into_iter().map(norm).collect()
+}
+
 /// Parameters, a batch, and the gradients of its examples one at a time.
 struct Case {
     architecture: Architecture,
@@ -53,7 +64,7 @@ struct Case {
 impl Case {
     fn new(architecture: Architecture, examples: usize) -> Self {
         let mut parameters = initial_parameters(&architecture, RunSeed(5));
-        // Normalisation that is not the identity.
+        // Normalization that is not the identity.
         parameters.iter_mut().enumerate().for_each(|(i, p)| *p *= 1.0 + 0.3 * (i as f32).sin());
         let pixels = architecture.shapes()[0].len();
         let (images, labels) = batch(&architecture, examples);
@@ -75,15 +86,12 @@ impl Case {
     }
 
     fn batch(&self) -> Batch<'_> {
-        Batch { images: &self.images, labels: &self.labels }
+        Batch::new(&self.images, &self.labels)
     }
 
     fn one(&self, example: usize) -> Batch<'_> {
         let pixels = self.architecture.shapes()[0].len();
-        Batch {
-            images: &self.images[example * pixels..][..pixels],
-            labels: &self.labels[example..=example],
-        }
+        Batch::new(&self.images[example * pixels..][..pixels], &self.labels[example..=example])
     }
 
     fn sum(&self, scale: impl Fn(&[f64]) -> f64) -> Vec<f64> {
@@ -145,8 +153,8 @@ impl Case {
     }
 
     /// Norms are at least the true ones and at most `guard` above them.
-    fn check_norms(&self, engine: &mut BurnEngine, guard: f64) {
-        let norms = engine.norms(&self.parameters, self.batch()).unwrap();
+    fn check_norms(&self, engine: &BurnEngine, guard: f64) {
+        let norms = norms(engine, &self.parameters, self.batch());
         assert_eq!(norms.len(), self.labels.len());
         for (found, gradient) in norms.iter().zip(&self.gradients) {
             let excess = f64::from(*found) / norm(gradient) - 1.0;
@@ -162,9 +170,9 @@ impl Case {
     fn check_on(&self, device: Device, microbatches: &[usize]) {
         for &microbatch in microbatches {
             let mut engine = self.engine(device, microbatch);
-            let what = engine.description();
+            let what = engine.describe().name;
             self.check(&mut engine, &what, 3e-6, 3e-4);
-            self.check_norms(&mut engine, 3e-4);
+            self.check_norms(&engine, 3e-4);
         }
     }
 }

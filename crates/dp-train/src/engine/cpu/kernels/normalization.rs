@@ -1,4 +1,4 @@
-//! Group normalisation: within one example, never across a batch.
+//! Group normalization: within one example, never across a batch.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use crate::engine::cpu::kernels::plane::Plane;
 /// PyTorch's default.
 const EPSILON: f64 = 1e-5;
 
-/// The geometry of one group normalisation.
+/// The geometry of one group normalization.
 #[derive(Debug)]
 pub(crate) struct GroupNorm {
     pub(crate) groups: usize,

@@ -8,11 +8,11 @@
 
 use serde::Deserialize;
 
-use crate::engine::ConvolutionMethod;
 use crate::engine::cases::{convnet, convnet_tanh};
-use crate::engine::cpu::*;
+use crate::engine::cpu::Engine;
+use crate::engine::{Batch, ConvolutionMethod, EngineOptions, GradientEngine};
 use crate::gradient::PrivateGradient;
-use crate::model::{Layer, Shape};
+use crate::model::{Architecture, Layer, Shape};
 use crate::update::Momentum;
 use mf_core::Sgd;
 
@@ -143,14 +143,14 @@ fn per_example_gradients_and_their_clipped_sum_agree_with_opacus() {
         for (method, tolerance) in METHODS {
             let mut engine = engine(&architecture, method);
             for (image, example) in images.chunks(pixels).zip(&case.examples) {
-                let one = Batch { images: image, labels: &[example.label] };
+                let one = Batch::new(image, std::slice::from_ref(&example.label));
                 let (sum, metrics) = engine.clipped_sum(&parameters, one, 1e6).unwrap();
                 assert!((metrics.loss_sum / example.loss - 1.0).abs() < tolerance);
                 let gradient = sum.into_values();
                 assert!((norm(&gradient) / example.norm - 1.0).abs() < tolerance);
                 case.check(&architecture, &gradient, &example.tensors, tolerance);
             }
-            let all = Batch { images: &images, labels: &labels };
+            let all = Batch::new(&images, &labels);
             let (sum, _) = engine.clipped_sum(&parameters, all, case.clip_norm).unwrap();
             let clipped = case.examples.iter().filter(|e| e.norm > case.clip_norm).count();
             assert_eq!(sum.counts().clipped, clipped, "{}", case.name);
@@ -220,7 +220,7 @@ fn ten_steps_without_noise_agree_with_pytorch() {
                         units(seed).zip(pattern).take(3072).map(|(noise, p)| (noise + p) as f32)
                     })
                     .collect();
-                let batch = Batch { images: &images, labels: &labels };
+                let batch = Batch::new(&images, &labels);
                 let (sum, metrics) = engine.clipped_sum(&theta, batch, golden.clip_norm).unwrap();
                 // What the mechanism does, but for the noise.
                 let mean = |value: f64| (value / size as f64) as f32;

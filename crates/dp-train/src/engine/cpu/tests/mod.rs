@@ -1,12 +1,15 @@
 //! The engine against the definition.
 
-use super::*;
-use crate::engine::ConvolutionMethod;
 use crate::engine::cases::{
     batch, classifier, conv, convnet, convnet_tanh, distance, grouped, norm, wide,
 };
+use crate::engine::cpu::Engine;
 use crate::engine::reference::{self, Example};
-use crate::model::{Layer, Shape, initial_parameters};
+use crate::engine::{
+    Batch, BatchMetrics, ConvolutionMethod, EngineError, EngineOptions, GradientEngine,
+};
+use crate::gradient::{ClipCounts, GradientError};
+use crate::model::{Architecture, Layer, Shape, initial_parameters};
 use crate::seeds::RunSeed;
 
 mod golden;
@@ -26,7 +29,7 @@ struct Case {
 impl Case {
     fn new(architecture: Architecture, examples: usize) -> Self {
         let mut parameters = initial_parameters(&architecture, RunSeed(5));
-        // Normalisation that is not the identity.
+        // Normalization that is not the identity.
         parameters.iter_mut().enumerate().for_each(|(i, p)| *p *= 1.0 + 0.3 * (i as f32).sin());
         let (images, labels) = batch(&architecture, examples);
         let pixels = architecture.shapes()[0].len();
@@ -46,7 +49,7 @@ impl Case {
     }
 
     fn batch(&self) -> Batch<'_> {
-        Batch { images: &self.images, labels: &self.labels }
+        Batch::new(&self.images, &self.labels)
     }
 
     fn sum(&self, scale: impl Fn(&Example) -> f64) -> Vec<f64> {
@@ -216,12 +219,12 @@ fn the_same_bits_for_any_number_of_threads() {
             .map(|threads| {
                 let options = EngineOptions { threads, convolution, ..EngineOptions::default() };
                 let mut engine = case.engine(options);
-                let batch = Batch { images: &images, labels: &labels };
+                let batch = Batch::new(&images, &labels);
                 // Twice: what an earlier batch left in the buffers must not matter.
                 let first = engine.clipped_sum(&case.parameters, batch, 0.5).unwrap();
                 assert_eq!(first, engine.clipped_sum(&case.parameters, batch, 0.5).unwrap());
-                let hundreds = Batch { images: &images[..300 * 192], labels: &labels[..100] };
-                let means = engine.clipped_sum_of_means(&case.parameters, hundreds, 3, 0.5);
+                let hundreds = Batch::new(&images[..300 * 192], &labels[..100]);
+                let means = engine.clipped_sum(&case.parameters, hundreds.with_views(3), 0.5);
                 (first, means.unwrap(), engine.gradient_sum(&case.parameters, batch).unwrap())
             })
             .into();
@@ -241,7 +244,7 @@ fn one_example_moves_the_sum_by_at_most_the_clip_norm() {
         let mut engine = Engine::new(&architecture, options).unwrap();
         for clip in [1e-4, 0.1, 1.0] {
             for (image, label) in images.chunks(3072).zip(&labels) {
-                let one = Batch { images: image, labels: std::slice::from_ref(label) };
+                let one = Batch::new(image, std::slice::from_ref(label));
                 let (sum, _) = engine.clipped_sum(&parameters, one, clip).unwrap();
                 let clipped = sum.counts().clipped;
                 let size = norm(&wide(&sum.into_values()));
@@ -257,7 +260,7 @@ fn examples_below_the_clip_norm_are_unchanged() {
     let architecture = convnet();
     let parameters = initial_parameters(&architecture, RunSeed(5));
     let (images, labels) = batch(&architecture, 1);
-    let one = Batch { images: &images, labels: &labels };
+    let one = Batch::new(&images, &labels);
     for convolution in METHODS {
         let options = EngineOptions { convolution, ..EngineOptions::default() };
         let mut engine = Engine::new(&architecture, options).unwrap();
@@ -291,7 +294,7 @@ fn non_finite_examples_contribute_zero_and_are_counted() {
             spoiled[3 * 192 + 77] = bad;
             spoiled[10 * 192] = bad;
             let sum_of = |engine: &mut Engine, images: &[f32], labels: &[u32]| {
-                engine.clipped_sum(&parameters, Batch { images, labels }, 0.7).unwrap().0
+                engine.clipped_sum(&parameters, Batch::new(images, labels), 0.7).unwrap().0
             };
             let sum = sum_of(&mut engine, &spoiled, &labels);
             assert_eq!(sum.counts().examples, 11);
@@ -317,7 +320,7 @@ fn an_empty_batch_sums_to_zero() {
     let architecture = classifier((1, 4, 4), vec![]);
     let mut engine = Engine::new(&architecture, EngineOptions::default()).unwrap();
     let parameters = initial_parameters(&architecture, RunSeed(1));
-    let empty = Batch { images: &[], labels: &[] };
+    let empty = Batch::new(&[], &[]);
     let (sum, metrics) = engine.clipped_sum(&parameters, empty, 1.0).unwrap();
     assert_eq!(metrics, BatchMetrics::default());
     assert!(sum.into_values().iter().all(|s| *s == 0.0));
@@ -330,7 +333,7 @@ fn wrong_input_is_refused() {
     let parameters = initial_parameters(&architecture, RunSeed(1));
     let images = [0.0; 32];
     let mut sum = |parameters: &[f32], images: &[f32], labels: &[u32], clip| {
-        engine.clipped_sum(parameters, Batch { images, labels }, clip).unwrap_err()
+        engine.clipped_sum(parameters, Batch::new(images, labels), clip).unwrap_err()
     };
     let dimension = GradientError::Dimension { expected: 85, found: 84 };
     assert_eq!(sum(&parameters[1..], &images, &[0, 1], 1.0), EngineError::Gradient(dimension));

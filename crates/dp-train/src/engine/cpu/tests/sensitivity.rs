@@ -7,6 +7,7 @@
 use chacha20::rand_core::Rng;
 
 use super::*;
+use crate::engine::cpu::network::{Network, Op};
 use crate::gradient::SUM_ROUNDING;
 use crate::seeds::Purpose;
 
@@ -15,13 +16,12 @@ fn excess(
     engine: &mut Engine,
     parameters: &[f32],
     batch: Batch<'_>,
-    copies: usize,
     clip: f64,
     which: usize,
 ) -> f64 {
     let mut sum = |images: &[f32]| {
-        let batch = Batch { images, labels: batch.labels };
-        engine.clipped_sum_of_means(parameters, batch, copies, clip).unwrap().0.into_values()
+        let batch = Batch { images, ..batch };
+        engine.clipped_sum(parameters, batch, clip).unwrap().0.into_values()
     };
     let pixels = batch.images.len() / batch.labels.len();
     let mut spoiled = batch.images.to_vec();
@@ -43,11 +43,11 @@ fn has_ghost_convolution(architecture: &Architecture) -> bool {
 fn search(
     architecture: &Architecture,
     examples: usize,
-    copies: usize,
+    views: usize,
     convolution: ConvolutionMethod,
 ) -> f64 {
     let mut parameters = initial_parameters(architecture, RunSeed(2));
-    let (images, labels) = batch(architecture, examples * copies);
+    let (images, labels) = batch(architecture, examples * views);
     let pixels = architecture.shapes()[0].len();
     let options = EngineOptions { convolution, ..EngineOptions::default() };
     let mut engine = Engine::new(architecture, options).unwrap();
@@ -56,14 +56,14 @@ fn search(
         parameters.iter_mut().for_each(|p| *p *= scale);
         for alike in [true, false] {
             let one = |i: usize| if alike { 0 } else { i };
-            let images: Vec<f32> = (0..examples * copies)
+            let images: Vec<f32> = (0..examples * views)
                 .flat_map(|i| images[one(i) * pixels..][..pixels].iter().map(|x| x * scale))
                 .collect();
             let labels: Vec<u32> = (0..examples).map(|i| labels[one(i)]).collect();
-            let batch = Batch { images: &images, labels: &labels };
+            let batch = Batch::new(&images, &labels).with_views(views);
             for clip in [1e-3, 1e-9, 30.0] {
                 for which in [0, examples / 2, examples - 1] {
-                    worst = worst.max(excess(&mut engine, &parameters, batch, copies, clip, which));
+                    worst = worst.max(excess(&mut engine, &parameters, batch, clip, which));
                 }
             }
         }
@@ -88,14 +88,14 @@ fn no_example_moves_a_sum_by_more_than_the_noise_allows_for() {
     let linear = || classifier((1, 2, 2), vec![]);
     let mut worst = f64::NEG_INFINITY;
     for convolution in METHODS {
-        for (name, architecture, examples, copies) in [
+        for (name, architecture, examples, views) in [
             ("held", held(), 500, 1),
             ("ghosts", ghosts(), 500, 1),
             ("wide ghosts", wide_ghosts(), 100, 1),
-            ("copies", held(), 60, 3),
+            ("views", held(), 60, 3),
             ("linear", linear(), 50_000, 1),
         ] {
-            let found = search(&architecture, examples, copies, convolution);
+            let found = search(&architecture, examples, views, convolution);
             println!("{name}, {convolution:?}, {examples} examples: excess {found:.1e}");
             worst = worst.max(found);
         }
@@ -129,7 +129,7 @@ fn tiny_gradients_behind_huge_activations_are_clipped_all_the_same() {
     for convolution in METHODS {
         let options = EngineOptions { convolution, ..EngineOptions::default() };
         let mut engine = Engine::new(&architecture, options).unwrap();
-        let one = Batch { images: &images, labels: &[0] };
+        let one = Batch::new(&images, &[0]);
         let clip = 1e-13;
         let (sum, _) = engine.clipped_sum(&parameters, one, clip).unwrap();
         let size = norm(&sum.into_values()) / clip;
@@ -179,8 +179,8 @@ fn examples_that_cancel_round_their_neighbours_within_the_allowance() {
         };
         let mut found = |brightness: &[f32; 16]| {
             let images = image(brightness);
-            let batch = Batch { images: &images, labels: &labels };
-            excess(&mut engine, &parameters, batch, 1, 1.0, 0)
+            let batch = Batch::new(&images, &labels);
+            excess(&mut engine, &parameters, batch, 1.0, 0)
         };
         let mut best = [0.0; 16].map(|_: f32| bright());
         let mut worst = found(&best);

@@ -1,11 +1,11 @@
 //! A block forward through the network, and back to the gradients of all values.
 
-use super::{Model, Tally, Workspace};
 use crate::engine::cpu::kernels::activation::{activate, differentiate};
 use crate::engine::cpu::kernels::plane::Plane;
 use crate::engine::cpu::kernels::pool;
 use crate::engine::cpu::loss::cross_entropy;
 use crate::engine::cpu::network::{Network, Op};
+use crate::engine::cpu::workspace::{Model, Tally, Workspace};
 
 impl Workspace {
     /// The logits of a block of images.

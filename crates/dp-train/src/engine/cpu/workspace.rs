@@ -1,0 +1,102 @@
+//! The buffers of one thread, for blocks of a few examples.
+
+use std::ops::AddAssign;
+
+use crate::engine::cpu::ghost::Grams;
+use crate::engine::cpu::kernels::convolution::Weights;
+use crate::engine::cpu::kernels::grouped::Channels;
+use crate::engine::cpu::kernels::plane::Plane;
+use crate::engine::cpu::kernels::vector::Isa;
+use crate::engine::cpu::network::{Network, Op};
+
+/// Counts of the examples that went into a sum.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tally {
+    pub(crate) loss: f64,
+    pub(crate) correct: usize,
+    pub(crate) clipped: usize,
+    pub(crate) non_finite: usize,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.loss += other.loss;
+        self.correct += other.correct;
+        self.clipped += other.clipped;
+        self.non_finite += other.non_finite;
+    }
+}
+
+/// What all blocks share.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Model<'a> {
+    pub(crate) isa: Isa,
+    pub(crate) network: &'a Network,
+    pub(crate) weights: &'a [Weights],
+    pub(crate) parameters: &'a [f32],
+}
+
+/// The buffers of one thread.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    pub(super) values: Vec<Vec<f32>>,
+    pub(super) gradients: Vec<Vec<f32>>,
+    /// Winograd's transformed inputs, per stage.
+    pub(super) transformed: Vec<Vec<f32>>,
+    /// One group's channels, per stage.
+    pub(super) groups: Vec<Channels>,
+    pub(super) left: Vec<f32>,
+    pub(super) right: Vec<f32>,
+    pub(super) patches: Vec<f32>,
+    /// One example's gradient of the layers that are instantiated.
+    pub(super) row: Vec<f32>,
+    pub(super) squared_norms: Vec<f64>,
+    pub(super) scales: Vec<f32>,
+    pub(super) grams: Grams,
+    /// The sum of the gradients of one example's views; empty until a batch has views.
+    pub(super) views: Vec<f32>,
+    /// The label of every view in the block.
+    pub(super) labels: Vec<u32>,
+}
+
+impl Workspace {
+    /// Buffers for blocks of `samples` examples.
+    pub(crate) fn new(network: &Network, samples: usize) -> Self {
+        let buffers = |planes: &[Plane]| {
+            planes.iter().map(|plane| vec![0.0; samples * plane.len()]).collect::<Vec<_>>()
+        };
+        let (mut transformed, mut groups) = (Vec::new(), Vec::new());
+        let (mut scratch, mut patches) = (0, 0);
+        for stage in &network.stages {
+            let mut floats = 0;
+            if let Op::Convolution(c) = &stage.op {
+                let count = if c.positions() == 1 { samples } else { 1 };
+                patches = patches.max(count * c.scratch());
+                if let Some(winograd) = &c.winograd {
+                    floats = winograd.transformed(c.input.pitch);
+                    scratch = scratch.max(winograd.scratch(c));
+                }
+            }
+            transformed.push(vec![0.0; floats]);
+            groups.push(match &stage.op {
+                Op::Grouped(grouped) => grouped.channels(),
+                _ => Channels::default(),
+            });
+        }
+        Self {
+            values: buffers(&network.values),
+            gradients: buffers(&network.gradients),
+            transformed,
+            groups,
+            left: vec![0.0; scratch],
+            right: vec![0.0; scratch],
+            patches: vec![0.0; patches],
+            row: vec![0.0; network.instantiated],
+            squared_norms: vec![0.0; samples],
+            scales: vec![0.0; samples],
+            grams: Grams::default(),
+            views: Vec::new(),
+            labels: Vec::new(),
+        }
+    }
+}
