@@ -33,7 +33,7 @@ impl Workspace {
         self.forward(model, labels.len(), images);
         let tally = self.backward(model, labels);
         for stage in 0..model.network.stages.len() {
-            self.weight_gradient(model, stage, (0, labels.len()), Some(sum));
+            self.weight_gradient(model, stage, 0..labels.len(), Some(sum));
         }
         tally
     }

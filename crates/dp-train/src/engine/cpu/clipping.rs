@@ -3,7 +3,8 @@
 //! The gradients of most layers are held for one example at a time. Layers with ghost norms are
 //! summed over the whole block at once, from output gradients that were scaled.
 
-use crate::engine::cpu::ghost;
+use crate::engine::cpu::convolution::Method;
+use crate::engine::cpu::kernels::reduce::{add_scaled, squared_norm};
 use crate::engine::cpu::network::{Network, Op};
 use crate::engine::cpu::workspace::{Model, Tally, Workspace};
 use crate::engine::rounding::round_down;
@@ -25,10 +26,10 @@ impl Workspace {
         for sample in 0..samples {
             for stage in 0..model.network.stages.len() {
                 if !is_ghost(&model.network.stages[stage].op) {
-                    self.weight_gradient(model, stage, (sample, 1), None);
+                    self.weight_gradient(model, stage, sample..sample + 1, None);
                 }
             }
-            let held = ghost::squared_norm(model.isa, &self.row);
+            let held = squared_norm(model.isa, &self.row);
             let norm = (self.squared_norms[sample] + held).sqrt();
             let scale = if !norm.is_finite() {
                 tally.non_finite += 1;
@@ -43,12 +44,12 @@ impl Workspace {
             };
             self.scales[sample] = scale;
             let held = &mut sum[..model.network.instantiated];
-            ghost::add_scaled(model.isa, scale, &self.row, held);
+            add_scaled(model.isa, scale, &self.row, held);
         }
         self.scale_gradients(model.network, samples);
         for stage in 0..model.network.stages.len() {
             if is_ghost(&model.network.stages[stage].op) {
-                self.weight_gradient(model, stage, (0, samples), Some(sum));
+                self.weight_gradient(model, stage, 0..samples, Some(sum));
             }
         }
         tally
@@ -63,11 +64,13 @@ impl Workspace {
                 continue;
             }
             let (x, dy) = (&self.values[i], &self.gradients[i + 1]);
-            let (x_len, dy_len) = (c.input.len(), c.output_gradient.len());
+            let planes = &c.geometry.planes;
+            let (x_len, dy_len) = (planes.input.len(), planes.output_gradient.len());
             for sample in 0..samples {
                 let x = &x[sample * x_len..][..x_len];
                 let dy = &dy[sample * dy_len..][..dy_len];
-                self.squared_norms[sample] += self.grams.squared_norm(model.isa, c, x, dy);
+                let squared_norm = self.grams.squared_norm(model.isa, &c.geometry, x, dy);
+                self.squared_norms[sample] += squared_norm;
             }
         }
     }
@@ -95,10 +98,11 @@ impl Workspace {
             if !c.ghost {
                 continue;
             }
-            let (x, dy) = (c.input.len(), c.output_gradient.len());
+            let planes = &c.geometry.planes;
+            let (x, dy) = (planes.input.len(), planes.output_gradient.len());
             self.values[i][sample * x..][..x].fill(0.0);
             self.gradients[i + 1][sample * dy..][..dy].fill(0.0);
-            if let Some(winograd) = &c.winograd {
+            if let Method::Winograd(winograd) = &c.method {
                 winograd.erase(sample, &mut self.transformed[i]);
             }
         }

@@ -3,10 +3,11 @@
 use rayon::prelude::*;
 
 use crate::engine::batch::{Batch, BatchMetrics};
-use crate::engine::cpu::kernels::convolution::Weights;
+use crate::engine::cpu::compile::compile;
+use crate::engine::cpu::kernels::packing::Weights;
 use crate::engine::cpu::kernels::vector::Isa;
 use crate::engine::cpu::lanes::{EXAMPLES_PER_LANE, Lanes};
-use crate::engine::cpu::network::{Network, Op};
+use crate::engine::cpu::network::Network;
 use crate::engine::cpu::workers::Workers;
 use crate::engine::cpu::workspace::{Model, Tally};
 use crate::engine::error::EngineError;
@@ -48,10 +49,10 @@ impl Engine {
         if microbatch > EXAMPLES_PER_LANE {
             return Err(EngineError::Microbatch { microbatch, most: EXAMPLES_PER_LANE });
         }
-        let network = Network::new(architecture, microbatch, options.convolution)?;
+        let network = compile(architecture, microbatch, options.convolution)?;
         Ok(Self {
             sizes: Sizes::of(architecture)?,
-            weights: network.weights(),
+            weights: network.stages.iter().map(|_| Weights::default()).collect(),
             isa: if options.portable { Isa::portable() } else { Isa::detect() },
             workers: Workers::new(&network, options.threads, microbatch)?,
             lanes: Lanes::new(network.packed),
@@ -63,6 +64,7 @@ impl Engine {
     /// Which convolutions and linear layers have ghost norms, in their order.
     #[cfg(test)]
     pub(crate) fn ghost_norms(&self) -> Vec<bool> {
+        use crate::engine::cpu::network::Op;
         let ghost = |op: &Op| match op {
             Op::Convolution(convolution) => Some(convolution.ghost),
             Op::Grouped(_) | Op::Pool(_) | Op::GroupNorm(_) | Op::Copy => None,
@@ -79,10 +81,10 @@ impl Engine {
     ) -> Result<(Vec<f64>, BatchMetrics, Tally), EngineError> {
         self.sizes.check_batch(parameters, batch)?;
         self.pack(parameters);
-        let Self { network, weights, isa, workers, microbatch, lanes, .. } = self;
-        let model = Model { isa: *isa, network, weights, parameters };
+        let Self { sizes, network, weights, isa, workers, microbatch, lanes } = self;
+        let model = Model { isa: *isa, sizes: *sizes, network, weights, parameters };
         let (total, tally) = lanes.sum(workers, model, batch, clip_norm, *microbatch);
-        let mut flat = vec![0.0; network.parameters];
+        let mut flat = vec![0.0; parameters.len()];
         network.unpack(total, &mut flat);
         let images = batch.labels.len() * batch.views;
         let metrics = BatchMetrics { images, loss_sum: tally.loss, correct: tally.correct };
@@ -91,16 +93,10 @@ impl Engine {
 
     /// Parameters in the order of the kernels, one layer per task.
     fn pack(&mut self, parameters: &[f32]) {
-        let (isa, stages, weights) = (self.isa, &self.network.stages, &mut self.weights);
+        let (isa, network, weights) = (self.isa, &self.network, &mut self.weights);
         self.workers.install(|| {
-            weights.par_iter_mut().zip(stages).for_each(|(weights, stage)| match &stage.op {
-                Op::Convolution(c) => {
-                    let (weight, bias) = (c.weight.clone(), c.bias.clone());
-                    c.pack(isa, (&parameters[weight], &parameters[bias]), weights);
-                }
-                Op::Grouped(grouped) => grouped.pack(isa, parameters, weights),
-                Op::Pool(_) | Op::GroupNorm(_) | Op::Copy => {}
-            });
+            let stages = weights.par_iter_mut().enumerate();
+            stages.for_each(|(stage, weights)| network.pack(stage, isa, parameters, weights));
         });
     }
 }
@@ -123,14 +119,14 @@ impl GradientEngine for Engine {
         self.sizes.check_forward(parameters, images, logits)?;
         self.pack(parameters);
         let Sizes { pixels, classes, .. } = self.sizes;
-        let Self { network, weights, isa, workers, microbatch, .. } = self;
-        let model = Model { isa: *isa, network, weights, parameters };
+        let Self { sizes, network, weights, isa, workers, microbatch, .. } = self;
+        let model = Model { isa: *isa, sizes: *sizes, network, weights, parameters };
         let blocks = images.chunks(*microbatch * pixels);
         let blocks = blocks.zip(logits.chunks_mut(*microbatch * classes));
         workers.share(blocks, |workspace, (images, logits)| {
             workspace.forward(model, images.len() / pixels, images);
             for (sample, logits) in logits.chunks_mut(classes).enumerate() {
-                logits.copy_from_slice(workspace.logits(model.network, sample));
+                logits.copy_from_slice(workspace.logits(model, sample));
             }
         });
         Ok(())

@@ -51,7 +51,7 @@ impl Lanes {
         let block = (microbatch / batch.views).max(1);
         let round = MOST_LANES * (EXAMPLES_PER_LANE / block) * block;
         let mut tally = Tally::default();
-        for batch in batch.chunks(round, model.network.input) {
+        for batch in batch.chunks(round, model.sizes.pixels) {
             tally += self.add_round(workers, model, batch, clip_norm, block);
         }
         (&self.total, tally)
@@ -78,8 +78,8 @@ impl Lanes {
             lane.sum.fill(0.0);
             lane.tally = Tally::default();
             let range = index * examples / count..(index + 1) * examples / count;
-            let part = batch.examples(range, model.network.input);
-            for part in part.chunks(block, model.network.input) {
+            let part = batch.examples(range, model.sizes.pixels);
+            for part in part.chunks(block, model.sizes.pixels) {
                 lane.tally += workspace.add_gradients(model, part, clip_norm, &mut lane.sum);
             }
         });

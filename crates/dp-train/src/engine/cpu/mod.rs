@@ -15,8 +15,9 @@
 
 mod block;
 mod clipping;
+mod compile;
+mod convolution;
 mod engine;
-mod ghost;
 mod kernels;
 mod lanes;
 mod loss;

@@ -6,8 +6,10 @@
 //! The gradients of all views go into one buffer by the products that plain sums use, so a view costs
 //! what a plain gradient costs; the norm of the held sum and its addition come once per example.
 
+use std::ops::Range;
+
 use crate::engine::batch::Batch;
-use crate::engine::cpu::ghost;
+use crate::engine::cpu::kernels::reduce::{add_scaled, squared_norm};
 use crate::engine::cpu::workspace::{Model, Tally, Workspace};
 use crate::engine::rounding::round_down;
 
@@ -20,7 +22,7 @@ impl Workspace {
         clip_norm: f64,
         sum: &mut [f32],
     ) -> Tally {
-        let (views, pixels) = (batch.views, model.network.input);
+        let (views, pixels) = (batch.views, model.sizes.pixels);
         let room = self.squared_norms.len();
         let together = (room / views).max(1);
         let mut tally = Tally::default();
@@ -31,7 +33,7 @@ impl Workspace {
                 tally += self.pass(model, block);
                 for example in 0..block.labels.len() {
                     held.fill(0.0);
-                    self.add_all(model, (example * views, views), &mut held);
+                    self.add_all(model, example * views..(example + 1) * views, &mut held);
                     tally += add_mean(model, &held, views, clip_norm, sum);
                 }
             } else {
@@ -40,7 +42,7 @@ impl Workspace {
                 for images in block.images.chunks(room * pixels) {
                     let part = images.len() / pixels;
                     tally += self.pass(model, Batch { images, views: part, ..block });
-                    self.add_all(model, (0, part), &mut held);
+                    self.add_all(model, 0..part, &mut held);
                 }
                 tally += add_mean(model, &held, views, clip_norm, sum);
             }
@@ -62,9 +64,9 @@ impl Workspace {
     }
 
     /// The gradients of some images, all layers, added to `target`.
-    fn add_all(&mut self, model: Model<'_>, range: (usize, usize), target: &mut [f32]) {
+    fn add_all(&mut self, model: Model<'_>, images: Range<usize>, target: &mut [f32]) {
         for stage in 0..model.network.stages.len() {
-            self.weight_gradient(model, stage, range, Some(&mut *target));
+            self.weight_gradient(model, stage, images.clone(), Some(&mut *target));
         }
     }
 }
@@ -78,7 +80,7 @@ fn add_mean(
     sum: &mut [f32],
 ) -> Tally {
     let mut tally = Tally::default();
-    let norm = ghost::squared_norm(model.isa, held).sqrt();
+    let norm = squared_norm(model.isa, held).sqrt();
     let mean = 1.0 / views as f64;
     let scale = if !norm.is_finite() {
         tally.non_finite = 1;
@@ -89,6 +91,6 @@ fn add_mean(
     } else {
         mean
     };
-    ghost::add_scaled(model.isa, round_down(scale), held, sum);
+    add_scaled(model.isa, round_down(scale), held, sum);
     tally
 }

@@ -1,5 +1,8 @@
 //! The weight gradients of a block, stage by stage, after its backward pass.
 
+use std::ops::Range;
+
+use crate::engine::cpu::kernels::reduce::Target;
 use crate::engine::cpu::network::Op;
 use crate::engine::cpu::workspace::{Model, Workspace};
 
@@ -10,48 +13,32 @@ impl Workspace {
         &mut self,
         model: Model<'_>,
         i: usize,
-        (first, samples): (usize, usize),
+        samples: Range<usize>,
         sum: Option<&mut [f32]>,
     ) {
         let Model { isa, network, parameters, .. } = model;
         let keep = sum.is_some();
         let target = sum.unwrap_or(&mut self.row);
         let (plane, gradient) = (&network.values[i], &network.gradients[i + 1]);
-        let x = &self.values[i][first * plane.len()..];
-        let dy = &self.gradients[i + 1][..];
+        let (x, dy) = (&self.values[i], &self.gradients[i + 1]);
         match &network.stages[i].op {
-            Op::Convolution(c) => {
-                let target = &mut target[c.packed.clone()];
-                let from_first = &dy[first * gradient.len()..];
-                let Some(winograd) = &c.winograd else {
-                    c.weight_gradient(isa, samples, (x, from_first), (target, keep));
-                    return;
-                };
-                let (weights, bias) = target.split_at_mut(9 * plane.pitch * gradient.pitch);
-                c.bias_gradient(isa, samples, from_first, (bias, keep));
-                winograd.weight_gradient(
-                    isa,
-                    (gradient, first, samples),
-                    (&self.transformed[i], dy),
-                    (weights, keep),
-                    (&mut self.left, &mut self.right),
-                );
+            Op::Convolution(convolution) => {
+                let target = Target { values: &mut target[convolution.packed.clone()], keep };
+                let scratch = self.shared.lend(&mut self.transformed[i]);
+                convolution.weight_gradient(isa, samples, x, dy, target, scratch);
             }
-            Op::Grouped(grouped) => grouped.weight_gradient(
-                isa,
-                samples,
-                (plane, gradient),
-                (x, &dy[first * gradient.len()..]),
-                (&mut target[grouped.one.packed.clone()], keep),
-                &mut self.groups[i],
-            ),
+            Op::Grouped(grouped) => {
+                let target = Target { values: &mut target[grouped.packed.clone()], keep };
+                let x = &x[samples.start * plane.len()..];
+                let dy = &dy[samples.start * gradient.len()..];
+                grouped.weight_gradient(isa, samples.len(), x, dy, target, &mut self.groups[i]);
+            }
             Op::GroupNorm(norm) => {
-                let target = &mut target[norm.packed.clone()];
-                for sample in 0..samples {
+                for sample in samples {
                     let x = &x[sample * plane.len()..][..plane.len()];
-                    let dy = &dy[(first + sample) * gradient.len()..][..gradient.len()];
-                    let planes = (plane, gradient, None);
-                    norm.backward(parameters, planes, (x, dy, &mut []), (target, keep));
+                    let dy = &dy[sample * gradient.len()..][..gradient.len()];
+                    let target = Target { values: &mut target[norm.packed.clone()], keep };
+                    norm.backward(parameters, x, dy, None, target);
                 }
             }
             Op::Pool(_) | Op::Copy => {}

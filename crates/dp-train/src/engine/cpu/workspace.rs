@@ -2,12 +2,15 @@
 
 use std::ops::AddAssign;
 
-use crate::engine::cpu::ghost::Grams;
-use crate::engine::cpu::kernels::convolution::Weights;
+use crate::engine::cpu::convolution::Method;
+use crate::engine::cpu::kernels::gram::Grams;
 use crate::engine::cpu::kernels::grouped::Channels;
+use crate::engine::cpu::kernels::packing::Weights;
 use crate::engine::cpu::kernels::plane::Plane;
+use crate::engine::cpu::kernels::scratch::Scratch;
 use crate::engine::cpu::kernels::vector::Isa;
 use crate::engine::cpu::network::{Network, Op};
+use crate::engine::sizes::Sizes;
 
 /// Counts of the examples that went into a sum.
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,9 +34,26 @@ impl AddAssign for Tally {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Model<'a> {
     pub(crate) isa: Isa,
+    pub(crate) sizes: Sizes,
     pub(crate) network: &'a Network,
     pub(crate) weights: &'a [Weights],
     pub(crate) parameters: &'a [f32],
+}
+
+/// Scratch memory that all stages share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    left: Vec<f32>,
+    right: Vec<f32>,
+    patches: Vec<f32>,
+}
+
+impl Shared {
+    /// Lends it to a stage with its transformed inputs.
+    pub(super) fn lend<'a>(&'a mut self, transformed: &'a mut [f32]) -> Scratch<'a> {
+        let Self { left, right, patches } = self;
+        Scratch { transformed, left, right, patches }
+    }
 }
 
 /// The buffers of one thread.
@@ -45,9 +65,7 @@ pub(crate) struct Workspace {
     pub(super) transformed: Vec<Vec<f32>>,
     /// One group's channels, per stage.
     pub(super) groups: Vec<Channels>,
-    pub(super) left: Vec<f32>,
-    pub(super) right: Vec<f32>,
-    pub(super) patches: Vec<f32>,
+    pub(super) shared: Shared,
     /// One example's gradient of the layers that are instantiated.
     pub(super) row: Vec<f32>,
     pub(super) squared_norms: Vec<f64>,
@@ -70,11 +88,15 @@ impl Workspace {
         for stage in &network.stages {
             let mut floats = 0;
             if let Op::Convolution(c) = &stage.op {
-                let count = if c.positions() == 1 { samples } else { 1 };
-                patches = patches.max(count * c.scratch());
-                if let Some(winograd) = &c.winograd {
-                    floats = winograd.transformed(c.input.pitch);
-                    scratch = scratch.max(winograd.scratch(c));
+                match &c.method {
+                    Method::Direct(direct) => {
+                        let count = if c.geometry.positions() == 1 { samples } else { 1 };
+                        patches = patches.max(count * direct.scratch());
+                    }
+                    Method::Winograd(winograd) => {
+                        floats = winograd.transformed();
+                        scratch = scratch.max(winograd.scratch());
+                    }
                 }
             }
             transformed.push(vec![0.0; floats]);
@@ -88,9 +110,11 @@ impl Workspace {
             gradients: buffers(&network.gradients),
             transformed,
             groups,
-            left: vec![0.0; scratch],
-            right: vec![0.0; scratch],
-            patches: vec![0.0; patches],
+            shared: Shared {
+                left: vec![0.0; scratch],
+                right: vec![0.0; scratch],
+                patches: vec![0.0; patches],
+            },
             row: vec![0.0; network.instantiated],
             squared_norms: vec![0.0; samples],
             scales: vec![0.0; samples],

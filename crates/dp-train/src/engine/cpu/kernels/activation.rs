@@ -31,12 +31,12 @@ kernel! {
     /// `d = f'(x) d`, with the derivative from `y = f(x)`: `[y > 0]` and `1 - y^2`.
     pub(crate) fn differentiate<V>(
         f: Activation,
-        planes: (&Plane, &Plane),
+        value: &Plane,
+        gradient: &Plane,
         samples: usize,
         y: &[f32],
         d: &mut [f32],
     ) {
-        let (value, gradient) = planes;
         let pairs = y.chunks_exact(value.len()).zip(d.chunks_exact_mut(gradient.len()));
         for (y, d) in pairs.take(samples) {
             for line in 0..value.height {

@@ -8,16 +8,28 @@
 //! are copied back. So the mathematics stays in one place, and ungrouped layers do not pay for this
 //! one. Few channels per group fill few of a tile's 16 columns: it is correct, not fast.
 
-use crate::engine::cpu::kernels::convolution::{Convolution, Weights};
-use crate::engine::cpu::kernels::plane::Plane;
+use std::ops::Range;
+
+use crate::engine::cpu::kernels::direct::Direct;
+use crate::engine::cpu::kernels::geometry::Geometry;
+use crate::engine::cpu::kernels::packing::{Weights, unpack};
+use crate::engine::cpu::kernels::plane::{Plane, Planes};
+use crate::engine::cpu::kernels::reduce::Target;
 use crate::engine::cpu::kernels::vector::Isa;
 
 /// A grouped convolution.
 #[derive(Debug)]
 pub(crate) struct Grouped {
     pub(crate) groups: usize,
-    /// The convolution of one group; its ranges are those of all groups together.
-    pub(crate) one: Convolution,
+    /// The layouts of all channels.
+    pub(crate) planes: Planes,
+    /// The convolution of one group.
+    pub(crate) one: Direct,
+    /// In the flat vector of parameters, all groups together.
+    pub(crate) weight: Range<usize>,
+    pub(crate) bias: Range<usize>,
+    /// In the packed gradient: group by group, weights and bias.
+    pub(crate) packed: Range<usize>,
 }
 
 /// One example's channels of one group, in the layouts of its convolution.
@@ -31,114 +43,115 @@ pub(crate) struct Channels {
 }
 
 impl Grouped {
-    /// Floats of one group's packed gradient.
-    fn packed_group(&self) -> usize {
-        (self.one.window() + 1) * self.one.output.pitch
-    }
-
-    /// Floats of the packed gradient: group by group, weights and bias.
+    /// Floats of the packed gradient.
     pub(crate) fn packed_len(&self) -> usize {
-        self.groups * self.packed_group()
+        self.groups * self.one.geometry.packed()
     }
 
     /// Buffers for one example of one group.
     pub(crate) fn channels(&self) -> Channels {
-        let one = &self.one;
+        let Geometry { planes, .. } = &self.one.geometry;
         Channels {
-            input: vec![0.0; one.input.len()],
-            output: vec![0.0; one.output.len()],
-            input_gradient: vec![0.0; one.input_gradient.map_or(0, |plane| plane.len())],
-            output_gradient: vec![0.0; one.output_gradient.len()],
-            patches: vec![0.0; one.scratch()],
+            input: vec![0.0; planes.input.len()],
+            output: vec![0.0; planes.output.len()],
+            input_gradient: vec![0.0; planes.input_gradient.map_or(0, |plane| plane.len())],
+            output_gradient: vec![0.0; planes.output_gradient.len()],
+            patches: vec![0.0; self.one.scratch()],
         }
     }
 
-    /// The weights and the bias of every group, cut out of the flat vector.
-    fn parts<'a>(&self, parameters: &'a [f32]) -> impl Iterator<Item = (&'a [f32], &'a [f32])> {
-        let weights = &parameters[self.one.weight.clone()];
-        let bias = &parameters[self.one.bias.clone()];
-        let groups = self.groups;
-        weights.chunks_exact(weights.len() / groups).zip(bias.chunks_exact(bias.len() / groups))
-    }
-
-    /// As [`Convolution::pack`], for every group.
-    pub(crate) fn pack(&self, isa: Isa, parameters: &[f32], weights: &mut Weights) {
+    /// The parameters of every group in the order of the products.
+    pub(crate) fn pack(&self, parameters: &[f32], weights: &mut Weights) {
+        let (weight, bias) = (&parameters[self.weight.clone()], &parameters[self.bias.clone()]);
         weights.groups.resize_with(self.groups, Weights::default);
-        for (part, target) in self.parts(parameters).zip(&mut weights.groups) {
-            self.one.pack(isa, part, target);
+        let parts = weight.chunks_exact(weight.len() / self.groups);
+        let parts = parts.zip(bias.chunks_exact(bias.len() / self.groups));
+        for ((weight, bias), target) in parts.zip(&mut weights.groups) {
+            target.pack_bias(&self.one.geometry, bias);
+            target.pack(&self.one.geometry, weight);
         }
     }
 
-    /// As [`Convolution::unpack`], for every group.
+    /// Writes a packed gradient in PyTorch's order into the flat vector.
     pub(crate) fn unpack(&self, packed: &[f64], flat: &mut [f64]) {
-        let (weight, bias) = (self.one.weight.clone(), self.one.bias.clone());
-        let (weights, biases) = (weight.len() / self.groups, bias.len() / self.groups);
-        for (g, part) in packed.chunks_exact(self.packed_group()).enumerate() {
-            let (head, tail) = flat.split_at_mut(bias.start);
-            let target = &mut head[weight.start + g * weights..][..weights];
-            self.one.unpack(part, (target, &mut tail[g * biases..][..biases]));
+        let geometry = &self.one.geometry;
+        let (weights, biases) = (self.weight.len() / self.groups, self.bias.len() / self.groups);
+        let (head, tail) = flat.split_at_mut(self.bias.start);
+        for (g, part) in packed.chunks_exact(geometry.packed()).enumerate() {
+            let weight = &mut head[self.weight.start + g * weights..][..weights];
+            unpack(geometry, part, weight, &mut tail[g * biases..][..biases]);
         }
     }
 
-    /// As [`Convolution::forward`]; the planes are those of all channels.
+    /// As [`Direct::forward`], for all channels.
     pub(crate) fn forward(
         &self,
         isa: Isa,
-        (samples, weights): (usize, &Weights),
-        (input, output): (&Plane, &Plane),
-        (x, y): (&[f32], &mut [f32]),
+        samples: usize,
+        weights: &Weights,
+        x: &[f32],
+        y: &mut [f32],
         part: &mut Channels,
     ) {
-        let one = &self.one;
+        let Planes { input, output, .. } = &self.planes;
+        let planes = &self.one.geometry.planes;
         let pairs = x.chunks_exact(input.len()).zip(y.chunks_exact_mut(output.len()));
         for (x, y) in pairs.take(samples) {
             for (g, weights) in weights.groups.iter().enumerate() {
-                take(g, (input, x), (&one.input, &mut part.input));
-                one.forward(isa, 1, weights, &part.input, &mut part.output);
-                put(g, (&one.output, &part.output), (output, y));
+                take(g, (input, x), (&planes.input, &mut part.input));
+                self.one.forward(isa, 1, weights, &part.input, &mut part.output);
+                put(g, (&planes.output, &part.output), (output, y));
             }
         }
     }
 
-    /// As [`Convolution::input_gradient`].
+    /// As [`Direct::input_gradient`], for all channels.
     pub(crate) fn input_gradient(
         &self,
         isa: Isa,
-        (samples, weights): (usize, &Weights),
-        (output, input): (&Plane, &Plane),
-        (dy, dx): (&[f32], &mut [f32]),
+        samples: usize,
+        weights: &Weights,
+        dy: &[f32],
+        dx: &mut [f32],
         part: &mut Channels,
     ) {
-        let Some(target) = self.one.input_gradient else { return };
+        let planes = &self.one.geometry.planes;
+        let (Some(target), Some(input)) = (planes.input_gradient, &self.planes.input_gradient)
+        else {
+            return;
+        };
+        let output = &self.planes.output_gradient;
         let pairs = dy.chunks_exact(output.len()).zip(dx.chunks_exact_mut(input.len()));
         for (dy, dx) in pairs.take(samples) {
             for (g, weights) in weights.groups.iter().enumerate() {
-                take(g, (output, dy), (&self.one.output_gradient, &mut part.output_gradient));
-                let result = (&mut part.input_gradient[..], &mut part.patches[..]);
-                self.one.input_gradient(isa, 1, weights, &part.output_gradient, result);
+                take(g, (output, dy), (&planes.output_gradient, &mut part.output_gradient));
+                let Channels { input_gradient, output_gradient, patches, .. } = &mut *part;
+                self.one.input_gradient(isa, 1, weights, output_gradient, input_gradient, patches);
                 put(g, (&target, &part.input_gradient), (input, dx));
             }
         }
     }
 
-    /// As [`Convolution::weight_gradient`], group by group.
+    /// As [`Direct::weight_gradient`], group by group.
     pub(crate) fn weight_gradient(
         &self,
         isa: Isa,
         samples: usize,
-        (input, output): (&Plane, &Plane),
-        (x, dy): (&[f32], &[f32]),
-        (target, keep): (&mut [f32], bool),
+        x: &[f32],
+        dy: &[f32],
+        target: Target<'_>,
         part: &mut Channels,
     ) {
-        let one = &self.one;
+        let Planes { input, output_gradient: output, .. } = &self.planes;
+        let Geometry { planes, .. } = &self.one.geometry;
         let examples = x.chunks_exact(input.len()).zip(dy.chunks_exact(output.len()));
         for (sample, (x, dy)) in examples.take(samples).enumerate() {
-            for (g, target) in target.chunks_exact_mut(self.packed_group()).enumerate() {
-                take(g, (input, x), (&one.input, &mut part.input));
-                take(g, (output, dy), (&one.output_gradient, &mut part.output_gradient));
-                let pair = (&part.input[..], &part.output_gradient[..]);
-                one.weight_gradient(isa, 1, pair, (target, keep || sample > 0));
+            let groups = target.values.chunks_exact_mut(self.one.geometry.packed());
+            for (g, values) in groups.enumerate() {
+                take(g, (input, x), (&planes.input, &mut part.input));
+                take(g, (output, dy), (&planes.output_gradient, &mut part.output_gradient));
+                let target = Target { values, keep: target.keep || sample > 0 };
+                self.one.weight_gradient(isa, 1, &part.input, &part.output_gradient, target);
             }
         }
     }

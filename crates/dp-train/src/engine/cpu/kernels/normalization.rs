@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use crate::engine::cpu::kernels::plane::Plane;
+use crate::engine::cpu::kernels::plane::{Plane, Planes};
+use crate::engine::cpu::kernels::reduce::Target;
 
 /// PyTorch's default.
 const EPSILON: f64 = 1e-5;
@@ -16,6 +17,7 @@ pub(crate) struct GroupNorm {
     pub(crate) shift: Range<usize>,
     /// In the packed gradient: scale, then shift, each one pixel long.
     pub(crate) packed: Range<usize>,
+    pub(crate) planes: Planes,
 }
 
 impl GroupNorm {
@@ -42,12 +44,8 @@ impl GroupNorm {
     }
 
     /// `y = scale (x - mean) / std + shift` for one example.
-    pub(crate) fn forward(
-        &self,
-        parameters: &[f32],
-        (input, output): (&Plane, &Plane),
-        (x, y): (&[f32], &mut [f32]),
-    ) {
+    pub(crate) fn forward(&self, parameters: &[f32], x: &[f32], y: &mut [f32]) {
+        let Planes { input, output, .. } = &self.planes;
         let (scale, shift) = (&parameters[self.scale.clone()], &parameters[self.shift.clone()]);
         for group in 0..self.groups {
             let channels = self.channels(input, group);
@@ -64,16 +62,19 @@ impl GroupNorm {
         }
     }
 
-    /// The gradients of one example: of the packed parameters, added if `keep`, and of the input.
+    /// The gradients of one example: of the packed parameters, and of the input if asked for.
     ///
     /// With `n = (x - mean) / std` and `e = scale dy`, `dx = (e - mean(e) - n mean(e n)) / std`.
     pub(crate) fn backward(
         &self,
         parameters: &[f32],
-        (input, output_gradient, input_gradient): (&Plane, &Plane, Option<&Plane>),
-        (x, dy, dx): (&[f32], &[f32], &mut [f32]),
-        (target, keep): (&mut [f32], bool),
+        x: &[f32],
+        dy: &[f32],
+        mut dx: Option<&mut [f32]>,
+        target: Target<'_>,
     ) {
+        let Planes { input, input_gradient, output_gradient, .. } = &self.planes;
+        let Target { values: target, keep } = target;
         let scale = &parameters[self.scale.clone()];
         let (d_scale, d_shift) = target.split_at_mut(input.pitch);
         if !keep {
@@ -99,7 +100,7 @@ impl GroupNorm {
                 mean_e += f64::from(scale[c]) * sum;
                 mean_en += f64::from(scale[c]) * sum_n;
             }
-            let Some(input_gradient) = input_gradient else { continue };
+            let (Some(input_gradient), Some(dx)) = (input_gradient, &mut dx) else { continue };
             let count = (channels.len() * input.height * input.width) as f64;
             (mean_e, mean_en) = (mean_e / count, mean_en / count);
             for (row, column) in positions() {

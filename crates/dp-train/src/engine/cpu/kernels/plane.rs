@@ -2,6 +2,25 @@
 
 use crate::engine::cpu::kernels::tile::COLUMNS;
 
+/// Rows and columns of an image, a window or a grid of tiles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) height: usize,
+    pub(crate) width: usize,
+}
+
+impl Size {
+    /// As many rows as columns.
+    pub(crate) fn square(side: usize) -> Self {
+        Self { height: side, width: side }
+    }
+
+    /// Rows times columns.
+    pub(crate) fn area(self) -> usize {
+        self.height * self.width
+    }
+}
+
 /// The layout of an image: `rows x columns` pixels of `pitch` floats, of which `height x width`
 /// pixels and `channels` floats are the image and all others stay zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +40,7 @@ pub(crate) struct Plane {
 
 impl Plane {
     /// `border` zeros on every side, channels filled up to whole vectors.
-    pub(crate) fn new((channels, height, width): (usize, usize, usize), border: usize) -> Self {
+    pub(crate) fn new(channels: usize, Size { height, width }: Size, border: usize) -> Self {
         let pitch = channels.next_multiple_of(COLUMNS);
         let (rows, columns) = (height + 2 * border, width + 2 * border);
         Self { channels, height, width, pitch, border, rows, columns }
@@ -30,6 +49,11 @@ impl Plane {
     /// At least `rows x columns` pixels: more zeros below and to the right.
     pub(crate) fn at_least(self, rows: usize, columns: usize) -> Self {
         Self { rows: self.rows.max(rows), columns: self.columns.max(columns), ..self }
+    }
+
+    /// Rows and columns of the image.
+    pub(crate) fn size(&self) -> Size {
+        Size { height: self.height, width: self.width }
     }
 
     /// Floats of one example.
@@ -58,4 +82,14 @@ impl Plane {
         let at = self.pixel(y, 0);
         at..at + self.width * self.pitch
     }
+}
+
+/// The layouts around one layer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Planes {
+    pub(crate) input: Plane,
+    pub(crate) output: Plane,
+    /// Of the loss's gradient with respect to the input; the first layer needs none.
+    pub(crate) input_gradient: Option<Plane>,
+    pub(crate) output_gradient: Plane,
 }

@@ -1,9 +1,29 @@
 //! The transforms of Winograd's F(4x4, 3x3), eight channels at a time.
 
-use crate::engine::cpu::kernels::plane::Plane;
+use crate::engine::cpu::kernels::plane::{Plane, Size};
+use crate::engine::cpu::kernels::reduce::Target;
 use crate::engine::cpu::kernels::tile::COLUMNS;
 use crate::engine::cpu::kernels::vector::{Vector, kernel};
-use crate::engine::cpu::kernels::winograd::{POSITIONS, TILE};
+
+/// Outputs on the side of a tile.
+pub(crate) const TILE: usize = 4;
+/// Positions of a transformed tile.
+pub(crate) const POSITIONS: usize = 36;
+
+/// The tiles of some examples.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tiles<'a> {
+    pub(crate) plane: &'a Plane,
+    /// Tiles in a column and in a row of the image.
+    pub(crate) grid: Size,
+    pub(crate) samples: usize,
+}
+
+impl Tiles<'_> {
+    fn count(&self) -> usize {
+        self.samples * self.grid.area()
+    }
+}
 
 /// `B' d`.
 #[inline(always)]
@@ -100,21 +120,20 @@ kernel! {
     /// # Panics
     /// Unless layout, tiles and stride stay inside the slices.
     pub(crate) fn inputs<V>(
-        what: (&Plane, (usize, usize), usize),
+        tiles: Tiles<'_>,
         source: &[f32],
         target: &mut [f32],
         stride: usize,
     ) {
-        let (plane, grid, samples) = what;
-        assert!(plane.rows >= TILE * grid.0 + 2 && plane.columns >= TILE * grid.1 + 2);
+        let Tiles { plane, grid, samples } = tiles;
+        assert!(plane.rows >= TILE * grid.height + 2 && plane.columns >= TILE * grid.width + 2);
         assert!(source.len() >= samples * plane.len());
-        let tiles = samples * grid.0 * grid.1;
-        assert!(target.len() >= (POSITIONS - 1) * stride + tiles * plane.pitch);
+        assert!(target.len() >= (POSITIONS - 1) * stride + tiles.count() * plane.pitch);
         let origin = plane.border - 1;
         let mut at = 0;
         for sample in 0..samples {
-            for ty in 0..grid.0 {
-                for tx in 0..grid.1 {
+            for ty in 0..grid.height {
+                for tx in 0..grid.width {
                     let corner = sample * plane.len()
                         + plane.bordered(TILE * ty + origin, TILE * tx + origin);
                     for channel in (0..plane.pitch).step_by(8) {
@@ -147,21 +166,20 @@ kernel! {
     /// # Panics
     /// Unless layout, tiles and stride stay inside the slices.
     pub(crate) fn gradients<V>(
-        what: (&Plane, (usize, usize), usize),
+        tiles: Tiles<'_>,
         source: &[f32],
         target: &mut [f32],
         stride: usize,
     ) {
-        let (plane, grid, samples) = what;
-        let (rows, columns) = (TILE * grid.0 + plane.border, TILE * grid.1 + plane.border);
+        let Tiles { plane, grid, samples } = tiles;
+        let (rows, columns) = (TILE * grid.height + plane.border, TILE * grid.width + plane.border);
         assert!(plane.rows >= rows && plane.columns >= columns);
         assert!(source.len() >= samples * plane.len());
-        let tiles = samples * grid.0 * grid.1;
-        assert!(target.len() >= (POSITIONS - 1) * stride + tiles * plane.pitch);
+        assert!(target.len() >= (POSITIONS - 1) * stride + tiles.count() * plane.pitch);
         let mut at = 0;
         for sample in 0..samples {
-            for ty in 0..grid.0 {
-                for tx in 0..grid.1 {
+            for ty in 0..grid.height {
+                for tx in 0..grid.width {
                     let corner = sample * plane.len() + plane.pixel(TILE * ty, TILE * tx);
                     for channel in (0..plane.pitch).step_by(8) {
                         let mut y = [[V::splat(0.0); 4]; 4];
@@ -192,21 +210,20 @@ kernel! {
     /// # Panics
     /// Unless layout, tiles and stride stay inside the slices.
     pub(crate) fn outputs<V>(
-        what: (&Plane, (usize, usize), usize),
-        source: (&[f32], usize),
+        tiles: Tiles<'_>,
+        source: &[f32],
+        stride: usize,
         bias: Option<&[f32]>,
         target: &mut [f32],
     ) {
-        let (plane, grid, samples) = what;
-        let (source, stride) = source;
-        let tiles = samples * grid.0 * grid.1;
-        assert!(source.len() >= (POSITIONS - 1) * stride + tiles * plane.pitch);
+        let Tiles { plane, grid, samples } = tiles;
+        assert!(source.len() >= (POSITIONS - 1) * stride + tiles.count() * plane.pitch);
         assert!(target.len() >= samples * plane.len());
         assert!(bias.is_none_or(|bias| bias.len() >= plane.pitch));
         let mut at = 0;
         for sample in 0..samples {
-            for ty in 0..grid.0 {
-                for tx in 0..grid.1 {
+            for ty in 0..grid.height {
+                for tx in 0..grid.width {
                     let corner = sample * plane.len() + plane.pixel(TILE * ty, TILE * tx);
                     let rows = TILE.min(plane.height - TILE * ty);
                     let columns = TILE.min(plane.width - TILE * tx);
@@ -243,8 +260,7 @@ kernel! {
     ///
     /// # Panics
     /// Unless both slices have these lengths.
-    pub(crate) fn weights<V>(source: &[f32], sizes: (usize, usize), target: &mut [f32]) {
-        let (inner, outer) = sizes;
+    pub(crate) fn weights<V>(source: &[f32], inner: usize, outer: usize, target: &mut [f32]) {
         let size = inner * outer;
         assert!(source.len() >= 9 * size && target.len() >= POSITIONS * size);
         for i in 0..inner {
@@ -274,10 +290,10 @@ kernel! {
     pub(crate) fn weight_gradients<V>(
         source: &[f32],
         count: usize,
-        target: &mut [f32],
-        how: (usize, bool),
+        target: Target<'_>,
+        stride: usize,
     ) {
-        let (stride, keep) = how;
+        let Target { values: target, keep } = target;
         assert!(source.len() >= POSITIONS * count && target.len() >= 8 * stride + count);
         assert_eq!(count % 8, 0);
         for at in (0..count).step_by(8) {

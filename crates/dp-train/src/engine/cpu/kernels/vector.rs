@@ -5,7 +5,7 @@
 /// [`Avx2`](Isa::avx2) can only be made on a CPU that has AVX2 and FMA: kernels rely on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Isa {
-    pub(in crate::engine) avx2: bool,
+    pub(in crate::engine::cpu) avx2: bool,
 }
 
 impl Isa {

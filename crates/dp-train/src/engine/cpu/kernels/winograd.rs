@@ -11,16 +11,17 @@
 //! matrix products. In f32 the price is about six times the rounding error: on the ConvNet the worst
 //! tensor of the gradient is off by 7e-6 of its norm instead of 1e-6.
 
-use crate::engine::cpu::kernels::convolution::{Convolution, Weights};
-use crate::engine::cpu::kernels::plane::Plane;
+use std::ops::Range;
+
+use crate::engine::cpu::kernels::geometry::Geometry;
+use crate::engine::cpu::kernels::packing::Weights;
+use crate::engine::cpu::kernels::plane::{Plane, Size};
+use crate::engine::cpu::kernels::reduce::Target;
+use crate::engine::cpu::kernels::scratch::Scratch;
 use crate::engine::cpu::kernels::tile::{COLUMNS, Product, Rows, Start, Steps, product};
-use crate::engine::cpu::kernels::transform;
+use crate::engine::cpu::kernels::transform::{self, POSITIONS, TILE, Tiles};
 use crate::engine::cpu::kernels::vector::Isa;
 
-/// Outputs on the side of a tile.
-pub(crate) const TILE: usize = 4;
-/// Positions of a transformed tile.
-pub(crate) const POSITIONS: usize = 36;
 /// Floats of transformed outputs that should stay in a second-level cache.
 const CHUNK_FLOATS: usize = 80 * 1024;
 /// Floats of a row block of transformed weight gradients, per position.
@@ -28,15 +29,16 @@ const BLOCK_FLOATS: usize = 768;
 
 /// Floats between two positions: not a power of two, or all 36 would fight for the same cache
 /// lines.
-pub(crate) fn position_stride(tiles: usize, pitch: usize) -> usize {
+fn position_stride(tiles: usize, pitch: usize) -> usize {
     (tiles * pitch).next_multiple_of(1024) + 16
 }
 
-/// The tiles of one convolution.
+/// A convolution by tiles.
 #[derive(Debug)]
 pub(crate) struct Winograd {
+    pub(crate) geometry: Geometry,
     /// Tiles in a column and in a row of the image.
-    pub(crate) grid: (usize, usize),
+    grid: Size,
     /// Examples in a block.
     samples: usize,
     in_rows: Vec<u32>,
@@ -47,18 +49,18 @@ pub(crate) struct Winograd {
 }
 
 impl Winograd {
-    /// For blocks of up to `samples` examples of `height x width` pixels.
-    pub(crate) fn new(
-        samples: usize,
-        (height, width): (usize, usize),
-        (in_pitch, out_pitch): (usize, usize),
-    ) -> Self {
-        let grid = (height.div_ceil(TILE), width.div_ceil(TILE));
+    /// For blocks of up to `samples` examples.
+    pub(crate) fn new(geometry: Geometry, samples: usize) -> Self {
+        let (input, output) = (&geometry.planes.input, &geometry.planes.output);
+        let (in_pitch, out_pitch) = (input.pitch, output.pitch);
+        let Size { height, width } = input.size();
+        let grid = Size { height: height.div_ceil(TILE), width: width.div_ceil(TILE) };
         // Rows are tiles, or the channels of a block of weight gradients.
-        let count = (samples * grid.0 * grid.1).max(BLOCK_FLOATS / COLUMNS + 6) as u32;
+        let count = (samples * grid.area()).max(BLOCK_FLOATS / COLUMNS + 6) as u32;
         let rows = |pitch: usize| (0..count).map(|t| t * pitch as u32).collect();
         let groups = |pitch: usize| (0..pitch as u32).step_by(COLUMNS).collect();
         Self {
+            geometry,
             grid,
             samples,
             in_rows: rows(in_pitch),
@@ -69,24 +71,43 @@ impl Winograd {
         }
     }
 
-    fn tiles(&self) -> usize {
-        self.grid.0 * self.grid.1
+    /// Whether it pays for a layer: it needs 3 x 3 windows, and enough channels and pixels.
+    pub(crate) fn pays(
+        kernel: Size,
+        stride: usize,
+        padding: usize,
+        image: Size,
+        channels: usize,
+    ) -> bool {
+        (kernel, stride, padding) == (Size::square(3), 1, 1)
+            && channels >= 16
+            && image.height.min(image.width) >= 4
     }
 
-    /// Pixels that a layout must have so that every tile can be read whole.
-    pub(crate) fn extent((height, width): (usize, usize)) -> (usize, usize) {
-        (height.next_multiple_of(TILE) + 2, width.next_multiple_of(TILE) + 2)
+    /// Tiles of one example.
+    fn tiles(&self) -> usize {
+        self.grid.area()
+    }
+
+    /// A layout with so many zeros around it that every tile can be read whole.
+    pub(crate) fn extended(plane: Plane) -> Plane {
+        let (height, width) = (plane.height, plane.width);
+        plane.at_least(height.next_multiple_of(TILE) + 2, width.next_multiple_of(TILE) + 2)
     }
 
     /// Floats of the transformed inputs of a block.
-    pub(crate) fn transformed(&self, pitch: usize) -> usize {
+    pub(crate) fn transformed(&self) -> usize {
+        self.transformed_floats(self.in_pitch())
+    }
+
+    fn transformed_floats(&self, pitch: usize) -> usize {
         POSITIONS * position_stride(self.samples * self.tiles(), pitch)
     }
 
     /// Floats of each of the two scratch buffers.
-    pub(crate) fn scratch(&self, convolution: &Convolution) -> usize {
-        let widest = convolution.input.pitch.max(convolution.output.pitch);
-        self.transformed(widest).max(POSITIONS * (BLOCK_FLOATS + widest))
+    pub(crate) fn scratch(&self) -> usize {
+        let widest = self.in_pitch().max(self.geometry.planes.output.pitch);
+        self.transformed_floats(widest).max(POSITIONS * (BLOCK_FLOATS + widest))
     }
 
     /// Examples whose transformed outputs stay in cache.
@@ -95,14 +116,9 @@ impl Winograd {
     }
 
     /// `G w G'` for the forward pass and, flipped, for the input gradient.
-    pub(crate) fn pack(
-        &self,
-        isa: Isa,
-        convolution: &Convolution,
-        source: &[f32],
-        weights: &mut Weights,
-    ) {
-        let (ci, co) = (convolution.input, convolution.output);
+    pub(crate) fn pack(&self, isa: Isa, source: &[f32], weights: &mut Weights) {
+        let planes = &self.geometry.planes;
+        let (ci, co) = (planes.input, planes.output);
         let size = POSITIONS * ci.pitch * co.pitch;
         weights.forward.resize(size, 0.0);
         // Both orders share the buffer, and zeros of one are weights of the other.
@@ -116,8 +132,8 @@ impl Winograd {
                 }
             }
         }
-        transform::weights(isa, &weights.plain, (ci.pitch, co.pitch), &mut weights.forward);
-        if convolution.input_gradient.is_some() {
+        transform::weights(isa, &weights.plain, ci.pitch, co.pitch, &mut weights.forward);
+        if planes.input_gradient.is_some() {
             weights.backward.resize(size, 0.0);
             weights.plain.fill(0.0);
             for o in 0..co.channels {
@@ -128,38 +144,41 @@ impl Winograd {
                     }
                 }
             }
-            transform::weights(isa, &weights.plain, (co.pitch, ci.pitch), &mut weights.backward);
+            transform::weights(isa, &weights.plain, co.pitch, ci.pitch, &mut weights.backward);
         }
     }
 
-    /// The forward pass; leaves the transformed inputs in `transformed`.
+    /// The forward pass; leaves the transformed inputs in the scratch.
     pub(crate) fn forward(
         &self,
         isa: Isa,
-        convolution: &Convolution,
-        (samples, weights): (usize, &Weights),
-        (x, y): (&[f32], &mut [f32]),
-        (transformed, scratch): (&mut [f32], &mut [f32]),
+        samples: usize,
+        weights: &Weights,
+        x: &[f32],
+        y: &mut [f32],
+        scratch: Scratch<'_>,
     ) {
-        let (input, output) = (convolution.input, convolution.output);
+        let Scratch { transformed, left: products, .. } = scratch;
+        let (input, output) = (self.geometry.planes.input, self.geometry.planes.output);
         let stride = position_stride(self.samples * self.tiles(), input.pitch);
         let chunk = self.chunk(output.pitch);
         for first in (0..samples).step_by(chunk) {
             let count = chunk.min(samples - first);
             let at = first * self.tiles() * input.pitch;
             let x = &x[first * input.len()..];
-            transform::inputs(isa, (&input, self.grid, count), x, &mut transformed[at..], stride);
+            let tiles = self.of(&input, count);
+            transform::inputs(isa, tiles, x, &mut transformed[at..], stride);
             self.multiply(
                 isa,
                 count,
                 (&transformed[at..], stride, input.pitch),
                 &weights.forward,
-                (scratch, output.pitch),
+                (products, output.pitch),
             );
             let y = &mut y[first * output.len()..];
             let stride = position_stride(count * self.tiles(), output.pitch);
             let bias = Some(&weights.bias[..]);
-            transform::outputs(isa, (&output, self.grid, count), (scratch, stride), bias, y);
+            transform::outputs(isa, self.of(&output, count), products, stride, bias, y);
         }
     }
 
@@ -167,19 +186,21 @@ impl Winograd {
     pub(crate) fn input_gradient(
         &self,
         isa: Isa,
-        convolution: &Convolution,
-        (samples, weights): (usize, &Weights),
-        (dy, dx): (&[f32], &mut [f32]),
-        (left, right): (&mut [f32], &mut [f32]),
+        samples: usize,
+        weights: &Weights,
+        dy: &[f32],
+        dx: &mut [f32],
+        scratch: Scratch<'_>,
     ) {
-        let Some(target) = convolution.input_gradient else { return };
-        let gradient = convolution.output_gradient;
+        let Scratch { left, right, .. } = scratch;
+        let Some(target) = self.geometry.planes.input_gradient else { return };
+        let gradient = self.geometry.planes.output_gradient;
         let chunk = self.chunk(target.pitch.max(gradient.pitch));
         for first in (0..samples).step_by(chunk) {
             let count = chunk.min(samples - first);
             let stride = position_stride(count * self.tiles(), gradient.pitch);
             let dy = &dy[first * gradient.len()..];
-            transform::inputs(isa, (&gradient, self.grid, count), dy, left, stride);
+            transform::inputs(isa, self.of(&gradient, count), dy, left, stride);
             self.multiply(
                 isa,
                 count,
@@ -189,7 +210,7 @@ impl Winograd {
             );
             let dx = &mut dx[first * target.len()..];
             let stride = position_stride(count * self.tiles(), target.pitch);
-            transform::outputs(isa, (&target, self.grid, count), (right, stride), None, dx);
+            transform::outputs(isa, self.of(&target, count), right, stride, None, dx);
         }
     }
 
@@ -233,22 +254,30 @@ impl Winograd {
         self.floats.len()
     }
 
-    /// The weight gradient of examples `first..first + samples` of the block, `[9][in][out]`.
-    /// Added to `target` if `keep`.
+    /// The tiles of some examples in a layout.
+    fn of<'a>(&self, plane: &'a Plane, samples: usize) -> Tiles<'a> {
+        Tiles { plane, grid: self.grid, samples }
+    }
+
+    /// The gradient of the weights, `[9][in][out]`, of some examples of the block.
     pub(crate) fn weight_gradient(
         &self,
         isa: Isa,
-        (gradient, first, samples): (&Plane, usize, usize),
-        (transformed, dy): (&[f32], &[f32]),
-        (target, keep): (&mut [f32], bool),
-        (left, right): (&mut [f32], &mut [f32]),
+        samples: Range<usize>,
+        dy: &[f32],
+        target: Target<'_>,
+        scratch: Scratch<'_>,
     ) {
+        let Scratch { transformed, left, right, .. } = scratch;
+        let Target { values: target, keep } = target;
+        let gradient = &self.geometry.planes.output_gradient;
+        let (first, samples) = (samples.start, samples.len());
         let (ci, co) = (self.in_pitch(), gradient.pitch);
         let tiles = samples * self.tiles();
         let a_stride = position_stride(self.samples * self.tiles(), ci);
         let b_stride = position_stride(tiles, co);
         let dy = &dy[first * gradient.len()..];
-        transform::gradients(isa, (gradient, self.grid, samples), dy, left, b_stride);
+        transform::gradients(isa, self.of(gradient, samples), dy, left, b_stride);
         let block = (BLOCK_FLOATS / co).next_multiple_of(6).min(ci);
         for channel in (0..ci).step_by(block) {
             let count = block.min(ci - channel);
@@ -270,8 +299,8 @@ impl Winograd {
                     },
                 );
             }
-            let target = &mut target[channel * co..];
-            transform::weight_gradients(isa, right, count * co, target, (ci * co, keep));
+            let target = Target { values: &mut target[channel * co..], keep };
+            transform::weight_gradients(isa, right, count * co, target, ci * co);
         }
     }
 

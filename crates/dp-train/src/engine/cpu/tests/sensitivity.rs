@@ -7,7 +7,8 @@
 use chacha20::rand_core::Rng;
 
 use super::*;
-use crate::engine::cpu::network::{Network, Op};
+use crate::engine::cpu::compile::compile;
+use crate::engine::cpu::network::Op;
 use crate::gradient::SUM_ROUNDING;
 use crate::seeds::Purpose;
 
@@ -31,12 +32,12 @@ fn excess(
 
 /// Whether a convolution has ghost norms, so that its per-example gradients are never held.
 fn has_ghost_convolution(architecture: &Architecture) -> bool {
-    let network = Network::new(architecture, 8, ConvolutionMethod::Winograd).unwrap();
+    let network = compile(architecture, 8, ConvolutionMethod::Winograd).unwrap();
     let mut convolutions = network.stages.iter().filter_map(|stage| match &stage.op {
         Op::Convolution(convolution) => Some(convolution),
         _ => None,
     });
-    convolutions.any(|convolution| convolution.ghost && convolution.positions() > 1)
+    convolutions.any(|convolution| convolution.ghost && convolution.geometry.positions() > 1)
 }
 
 /// The largest excess over batches that are alike, so that their gradients add up, and mixed ones.

@@ -12,8 +12,9 @@
 //! cost `T^2 (in + out)` multiplications. That is the cost rule: see [`pays`].
 
 use crate::engine::cost::MULTIPLICATIONS_PER_WEIGHT;
-use crate::engine::cpu::kernels::convolution::Convolution;
-use crate::engine::cpu::kernels::plane::Plane;
+use crate::engine::cpu::kernels::geometry::Geometry;
+use crate::engine::cpu::kernels::plane::{Plane, Size};
+use crate::engine::cpu::kernels::reduce::squared_norm;
 use crate::engine::cpu::kernels::tile::{COLUMNS, Product, Rows, Start, Steps, product};
 use crate::engine::cpu::kernels::vector::{Isa, kernel};
 
@@ -26,15 +27,15 @@ const GUARD: f64 = 1.0 / (1 << 20) as f64;
 /// Holding the gradient moves `weights` floats about five times between caches; the multiplications
 /// are the same either way, for the sum needs them too. For the ConvNet on 32 x 32 images this
 /// picks the linear layers and the 8 x 8 convolutions, 79 % of the weights.
-pub(crate) fn pays(convolution: &Convolution) -> bool {
-    let positions = convolution.positions();
+pub(crate) fn pays(geometry: &Geometry, is_winograd: bool) -> bool {
+    let positions = geometry.positions();
     if positions == 1 {
         return true;
     }
-    let (inner, outer) = (convolution.input.pitch, convolution.output.pitch);
-    let weights = convolution.kernel.0 * convolution.kernel.1 * inner * outer;
-    let overlapping = convolution.winograd.is_some();
-    overlapping
+    let (inner, outer) = (geometry.planes.input.pitch, geometry.planes.output.pitch);
+    let weights = geometry.kernel.area() * inner * outer;
+    // The overlap of windows is written for 3 x 3 windows of stride 1 and padding 1.
+    is_winograd
         && positions <= MOST_PIXELS
         && positions * positions * (inner + outer) < MULTIPLICATIONS_PER_WEIGHT * weights
 }
@@ -52,17 +53,17 @@ impl Grams {
     pub(crate) fn squared_norm(
         &mut self,
         isa: Isa,
-        convolution: &Convolution,
+        geometry: &Geometry,
         x: &[f32],
         dy: &[f32],
     ) -> f64 {
-        let (input, gradient) = (&convolution.input, &convolution.output_gradient);
-        if convolution.positions() == 1 {
+        let (input, gradient) = (&geometry.planes.input, &geometry.planes.output_gradient);
+        if geometry.positions() == 1 {
             let mut window = 0.0;
-            for y in 0..convolution.kernel.0 {
-                let shift = input.border - convolution.padding;
+            for y in 0..geometry.kernel.height {
+                let shift = input.border - geometry.padding;
                 let at = input.bordered(y + shift, shift);
-                let line = &x[at..at + convolution.kernel.1 * input.pitch];
+                let line = &x[at..at + geometry.kernel.width * input.pitch];
                 window += squared_norm(isa, line);
             }
             let at = gradient.pixel(0, 0);
@@ -70,8 +71,7 @@ impl Grams {
         }
         gram(isa, input, x, &mut self.transposed, &mut self.inputs);
         gram(isa, gradient, dy, &mut self.transposed, &mut self.gradients);
-        let (sum, bound, reach) =
-            overlap(isa, (input.height, input.width), &self.inputs, &self.gradients);
+        let (sum, bound, reach) = overlap(isa, input.size(), &self.inputs, &self.gradients);
         // Squares of output gradients that vanish in f32 may stand beside huge inputs.
         let vanished = gradient.pitch as f64 * f64::from(f32::MIN_POSITIVE) * reach * reach;
         // The sum can be negative by rounding; what is not a number must stay that.
@@ -131,8 +131,8 @@ const CHUNK: usize = 12;
 kernel! {
     /// `sum_{p,q} (1 + sum_k s[p+k][q+k]) g[p][q]` over the 3 x 3 shifts `k` that stay inside the
     /// image; `sum_p |a_p| |g_p|`, which bounds its root; and `sum_p |a_p|`. O(9 T^2).
-    fn overlap<V>(size: (usize, usize), s: &[f32], g: &[f32]) -> (f64, f64, f64) {
-        let (height, width) = size;
+    fn overlap<V>(size: Size, s: &[f32], g: &[f32]) -> (f64, f64, f64) {
+        let Size { height, width } = size;
         let pixels = height * width;
         let pitch = pixels.next_multiple_of(COLUMNS);
         let (mut total, mut bound, mut reach) = (0.0, 0.0, 0.0);
@@ -170,25 +170,3 @@ kernel! {
 
 /// The largest image for which Gram matrices are considered.
 pub(crate) const MOST_PIXELS: usize = 256;
-
-kernel! {
-    /// `|x|^2` in f64, in a fixed order: squares of finite floats neither overflow nor vanish.
-    pub(crate) fn squared_norm<V>(x: &[f32]) -> f64 {
-        let mut sums = [0.0_f64; 16];
-        let (chunks, rest) = x.as_chunks::<16>();
-        for chunk in chunks {
-            for i in 0..16 {
-                sums[i] += f64::from(chunk[i]) * f64::from(chunk[i]);
-            }
-        }
-        let rest: f64 = rest.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
-        sums.iter().sum::<f64>() + rest
-    }
-}
-
-kernel! {
-    /// `y += a x`.
-    pub(crate) fn add_scaled<V>(a: f32, x: &[f32], y: &mut [f32]) {
-        y.iter_mut().zip(x).for_each(|(y, x)| *y += a * x);
-    }
-}
