@@ -10,7 +10,7 @@
 use std::error::Error;
 
 use dp_train::certificate::{Certificate, Disclosure};
-use dp_train::engine::{Batch, Engine, EngineOptions};
+use dp_train::engine::{Batch, Engine, EngineOptions, GradientEngine};
 use dp_train::model::{Architecture, Layer, Shape, initial_parameters};
 use dp_train::plan::{DpPlan, PlanRequest, StrategyFor};
 use dp_train::seeds::{NoiseKey, RunSeed};
@@ -96,7 +96,7 @@ pub(crate) fn train() -> Result<f64, Box<dyn Error>> {
     while !training.is_finished() {
         training.step(|parameters, batch| -> Result<_, Box<dyn Error>> {
             let (images, labels) = load(batch);
-            let batch = Batch { images: &images, labels: &labels };
+            let batch = Batch::new(&images, &labels);
             Ok(engine.clipped_sum(parameters, batch, CLIP_NORM)?.0)
         })?;
     }

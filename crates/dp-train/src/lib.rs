@@ -66,9 +66,6 @@ pub mod model;
 
 pub mod engine;
 
-#[cfg(feature = "burn")]
-pub mod burn_engine;
-
 pub mod gradient;
 
 pub mod clip;

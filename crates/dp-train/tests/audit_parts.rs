@@ -8,7 +8,7 @@ use dp_train::audit::canary::World;
 use dp_train::audit::examples::Examples;
 use dp_train::audit::part::{Part, ReleasedRows, Target};
 use dp_train::audit::{AuditError, AuditReport, PartReport, audit, spread};
-use dp_train::engine::Batch;
+use dp_train::engine::{Batch, GradientEngine};
 use dp_train::gradient::PerSampleGradients;
 use dp_train::noise::normal::TILE;
 use dp_train::plan::{DpPlan, PlanRequest, StrategyFor};
@@ -191,7 +191,7 @@ fn clipped_by(
     let labels = examples.labels(World::With);
     (0..labels.len())
         .map(|j| {
-            let batch = Batch { images: examples.image(j), labels: &labels[j..=j] };
+            let batch = Batch::new(examples.image(j), &labels[j..=j]);
             let (gradient, _) = engine.gradient_sum(&examples.parameters, batch)?;
             let scale = (clip_norm / length(&gradient)).min(1.0);
             Ok(gradient.iter().map(|&g| scale * f64::from(g)).collect())

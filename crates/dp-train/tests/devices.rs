@@ -70,7 +70,7 @@ fn run(device: Device) -> Result<Vec<Vec<f32>>, EngineError> {
                 let images: Vec<f32> =
                     batch.iter().flat_map(|&i| pixels[i as usize * 84..][..84].to_vec()).collect();
                 let labels: Vec<u32> = batch.iter().map(|i| i % 5).collect();
-                let batch = Batch { images: &images, labels: &labels };
+                let batch = Batch::new(&images, &labels);
                 Ok(engine.clipped_sum(parameters, batch, 0.5)?.0)
             })
             .unwrap();

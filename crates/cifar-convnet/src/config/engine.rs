@@ -109,9 +109,9 @@ mod tests {
 
     #[test]
     fn the_default_is_the_cpu_and_zeros_are_refused() {
-        let convnet = Architecture::convnet();
+        let convnet = dp_train::model::convnet::convnet();
         let built = Engine::default().build(&convnet).unwrap();
-        assert!(built.description().contains("CPU engine"), "{}", built.description());
+        assert!(built.describe().name.contains("CPU engine"), "{:?}", built.describe());
         for zero in [
             Engine { threads: Some(0), ..Engine::default() },
             Engine { microbatch: Some(0), ..Engine::default() },

@@ -1,6 +1,6 @@
 //! What is trained: a model by name, or layer by layer.
 
-use dp_train::model::{Architecture, ArchitectureError, Layer, Shape};
+use dp_train::model::{Architecture, ArchitectureError, Layer, Shape, convnet};
 use schemars::JsonSchema;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -57,8 +57,8 @@ impl Model {
         let (input, classes) = (Shape::Image { channels, height, width }, data.classes().len());
         let wrong = |error: ArchitectureError| ConfigError::Layers(error);
         let architecture = match (self.name, &self.layers) {
-            (ModelName::Convnet, None) => Architecture::convnet_for(input, classes),
-            (ModelName::ConvnetTanh, None) => Architecture::convnet_tanh_for(input, classes),
+            (ModelName::Convnet, None) => convnet::convnet_for(input, classes),
+            (ModelName::ConvnetTanh, None) => convnet::convnet_tanh_for(input, classes),
             (ModelName::Own, Some(layers)) => Architecture::new(input, layers.clone()),
             (ModelName::Own, None) => return Err(ConfigError::NoLayers),
             (_, Some(_)) => return Err(ConfigError::UnusedLayers),

@@ -48,20 +48,20 @@ pub fn read(architecture: &Architecture, bytes: &[u8]) -> anyhow::Result<Vec<f32
 
 #[cfg(test)]
 mod tests {
-    use dp_train::model::initial_parameters;
+    use dp_train::model::{convnet, initial_parameters};
     use dp_train::seeds::RunSeed;
 
     use super::*;
 
     #[test]
     fn what_is_written_is_read_and_another_model_is_refused() {
-        let convnet = Architecture::convnet();
+        let convnet = convnet::convnet();
         let parameters = initial_parameters(&convnet, RunSeed(1));
         let bytes = write(&convnet, &parameters).unwrap();
         assert_eq!(read(&convnet, &bytes).unwrap(), parameters);
-        let other = read(&Architecture::convnet_tanh(), &bytes).unwrap_err();
+        let other = read(&convnet::convnet_tanh(), &bytes).unwrap_err();
         assert!(other.to_string().contains("tensors"), "{other}");
-        let grey = Architecture::convnet_for(
+        let grey = convnet::convnet_for(
             dp_train::model::Shape::Image { channels: 1, height: 32, width: 32 },
             10,
         );

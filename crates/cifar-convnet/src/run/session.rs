@@ -105,7 +105,7 @@ impl<'a> Session<'a> {
     ) -> anyhow::Result<Self> {
         let config = &experiment.config;
         let data_sha256 = data.train.sha256();
-        let seal = binding::seal(config, &data_sha256, engine.arithmetic())?;
+        let seal = binding::seal(config, &data_sha256, engine.describe().arithmetic)?;
         let mut trials = config.privacy.trials();
         let (folder, state, epochs) = match place {
             Place::Resumed(folder) => {
@@ -180,7 +180,7 @@ impl<'a> Session<'a> {
             let seen = self.state.step(&mut *self.engine, &mut self.feed)?;
             add(&mut total, &seen);
             let taken = self.state.steps_taken();
-            let loss = seen.metrics.loss_sum / seen.metrics.examples.max(1) as f64;
+            let loss = seen.metrics.loss_sum / seen.metrics.images.max(1) as f64;
             self.events.add(
                 taken,
                 &[("learning_rate", f64::from(rate))],
@@ -216,7 +216,7 @@ impl<'a> Session<'a> {
         let seconds = self.since.elapsed().as_secs_f64();
         self.since = Instant::now();
         let step = self.state.steps_taken();
-        let BatchMetrics { examples: views, loss_sum, correct } = total.metrics;
+        let BatchMetrics { images: views, loss_sum, correct } = total.metrics;
         let views = views.max(1) as f64;
         let epoch = Epoch {
             epoch: step / self.experiment.steps.per_epoch,
@@ -300,7 +300,7 @@ impl<'a> Session<'a> {
 }
 
 fn add(total: &mut Seen, seen: &Seen) {
-    total.metrics.examples += seen.metrics.examples;
+    total.metrics.images += seen.metrics.images;
     total.metrics.loss_sum += seen.metrics.loss_sum;
     total.metrics.correct += seen.metrics.correct;
     total.examples += seen.examples;

@@ -169,10 +169,8 @@ impl State {
             State::Private(training) => {
                 let clip_norm = training.plan().request().clip_norm;
                 let counts = training.step(|parameters, batch| -> anyhow::Result<_> {
-                    let copies = feed.copies();
-                    let batch = feed.load(step, batch, 1);
-                    let (sum, metrics) =
-                        engine.clipped_sum_of_means(parameters, batch, copies, clip_norm)?;
+                    let batch = feed.load(step, batch);
+                    let (sum, metrics) = engine.clipped_sum(parameters, batch, clip_norm)?;
                     seen.metrics = metrics;
                     Ok(sum)
                 })?;
@@ -181,17 +179,15 @@ impl State {
             State::NonPrivate(training, clip_norm) => {
                 let clip_norm = *clip_norm;
                 training.step(|parameters, batch| -> anyhow::Result<_> {
-                    let (copies, examples) = (feed.copies(), batch.len());
+                    let examples = batch.len();
                     seen.examples = examples;
+                    let batch = feed.load(step, batch);
                     let Some(clip_norm) = clip_norm else {
-                        let batch = feed.load(step, batch, copies);
                         let (sum, metrics) = engine.gradient_sum(parameters, batch)?;
                         seen.metrics = metrics;
-                        return Ok(NonPrivateGradient::mean(sum, examples * copies));
+                        return Ok(NonPrivateGradient::mean(sum, metrics.images));
                     };
-                    let batch = feed.load(step, batch, 1);
-                    let (sum, metrics) =
-                        engine.clipped_sum_of_means(parameters, batch, copies, clip_norm)?;
+                    let (sum, metrics) = engine.clipped_sum(parameters, batch, clip_norm)?;
                     seen.metrics = metrics;
                     seen.clipped = Some(sum.counts().clipped);
                     Ok(NonPrivateGradient::mean_of_clipped(sum, examples))
@@ -220,14 +216,10 @@ impl<'a> Feed<'a> {
         Self { split, views, images: Vec::new(), labels: Vec::new() }
     }
 
-    fn copies(&self) -> usize {
-        self.views.augmentation.multiplicity
-    }
-
-    /// The pictures of the examples, and every label so many times.
-    fn load(&mut self, step: usize, batch: &[u32], times: usize) -> Batch<'_> {
-        let views = &self.views;
-        let len = batch.len() * views.augmentation.multiplicity * views.shape.numbers();
+    /// The images of the examples, all views of each, and their labels.
+    fn load(&mut self, step: usize, batch: &[u32]) -> Batch<'_> {
+        let (views, count) = (&self.views, self.views.augmentation.multiplicity);
+        let len = batch.len() * count * views.shape.numbers();
         self.images.resize(len, 0.0);
         if views.augmentation.is_off() {
             self.split.decode(batch, &mut self.images);
@@ -236,7 +228,7 @@ impl<'a> Feed<'a> {
         }
         self.labels.clear();
         let labels = batch.iter().map(|&i| u32::from(self.split.labels()[i as usize]));
-        self.labels.extend(labels.flat_map(|label| std::iter::repeat_n(label, times)));
-        Batch { images: &self.images, labels: &self.labels }
+        self.labels.extend(labels);
+        Batch::new(&self.images, &self.labels).with_views(count)
     }
 }

@@ -14,7 +14,7 @@ use chacha20::rand_core::Rng;
 use super::canary::{CANARIES, World};
 use super::part::{Part, ReleasedRows, Target};
 use super::report::AuditError;
-use crate::engine::{Batch, Engine, EngineOptions};
+use crate::engine::{Batch, Engine, EngineOptions, GradientEngine};
 use crate::gradient::PerSampleGradients;
 use crate::model::{Architecture, Layer, Shape, initial_parameters};
 use crate::plan::DpPlan;
@@ -69,7 +69,7 @@ impl Examples {
         let mut examples = Self { architecture, parameters, images, labels };
         let pixels = examples.pixels();
         for j in 0..CANARIES {
-            let batch = Batch { images: examples.image(j), labels: &examples.labels[j..=j] };
+            let batch = Batch::new(examples.image(j), &examples.labels[j..=j]);
             let (gradient, _) = engine.gradient_sum(&examples.parameters, batch)?;
             let norm = gradient.iter().map(|&g| f64::from(g).powi(2)).sum::<f64>().sqrt();
             let scale = (TOO_LONG * clip_norm / norm).max(1.0) as f32;
@@ -109,7 +109,8 @@ impl Examples {
     pub fn part(&self, plan: &DpPlan) -> Result<Part, AuditError> {
         let (mut engine, clip_norm) = (self.engine()?, plan.request().clip_norm);
         Part::new(Target::Engine, plan, self.parameters.len(), |j, world| {
-            let batch = Batch { images: self.image(j), labels: &self.labels(world)[j..=j] };
+            let labels = self.labels(world);
+            let batch = Batch::new(self.image(j), &labels[j..=j]);
             let (sum, _) = engine.clipped_sum(&self.parameters, batch, clip_norm)?;
             Ok(sum.into_values())
         })
@@ -127,7 +128,7 @@ impl Examples {
     ) -> Result<ReleasedRows, AuditError> {
         let mut engine = self.engine()?;
         let (labels, clip_norm) = (self.labels(world), part.plan.request().clip_norm);
-        let all = Batch { images: &self.images, labels: &labels };
+        let all = Batch::new(&self.images, &labels);
         part.released(key, |step| {
             if part.canary.takes_part[step] && part.canary.contribution(world) != 0.0 {
                 return Ok(engine.clipped_sum(&self.parameters, all, clip_norm)?.0);
@@ -215,7 +216,7 @@ mod tests {
             for j in 0..CANARIES {
                 let mut clipped = |world| {
                     let labels = &examples.labels(world)[j..=j];
-                    let batch = Batch { images: examples.image(j), labels };
+                    let batch = Batch::new(examples.image(j), labels);
                     let sum = engine.clipped_sum(&examples.parameters, batch, clip_norm).unwrap().0;
                     assert_eq!(sum.counts().clipped, 1, "{clip_norm}, canary {j}");
                     sum.into_values()

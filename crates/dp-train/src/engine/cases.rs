@@ -16,17 +16,39 @@ pub(crate) fn classifier(input: (usize, usize, usize), mut layers: Vec<Layer>) -
     let (channels, height, width) = input;
     let input = Shape::Image { channels, height, width };
     layers.push(Layer::Flatten);
-    let features = Architecture::new(input, layers.clone()).unwrap().shapes().last().unwrap().len();
-    layers.push(Layer::Linear { in_features: features, out_features: 5 });
+    let features = Architecture::new(input, layers.clone()).unwrap().output().len();
+    layers.push(Layer::linear(features, 5));
     Architecture::new(input, layers).unwrap()
+}
+
+/// The paper's ConvNet: 307,498 parameters.
+pub(crate) fn convnet() -> Architecture {
+    with_convolutions(Layer::Relu, vec![Layer::linear(2048, 10)])
+}
+
+/// The ConvNet of the literature: 550,570 parameters.
+pub(crate) fn convnet_tanh() -> Architecture {
+    let head = vec![Layer::linear(2048, 128), Layer::Tanh, Layer::linear(128, 10)];
+    with_convolutions(Layer::Tanh, head)
+}
+
+fn with_convolutions(activation: Layer, head: Vec<Layer>) -> Architecture {
+    let mut layers = Vec::new();
+    for (inner, outer) in [(3, 32), (32, 64), (64, 128)] {
+        layers.extend([Layer::conv(inner, outer, 3), activation]);
+        layers.extend([Layer::conv(outer, outer, 3), activation, Layer::max_pool(2)]);
+    }
+    layers.push(Layer::Flatten);
+    layers.extend(head);
+    Architecture::new(Shape::Image { channels: 3, height: 32, width: 32 }, layers).unwrap()
 }
 
 /// Images with varied pixels, and labels.
 pub(crate) fn batch(architecture: &Architecture, examples: usize) -> (Vec<f32>, Vec<u32>) {
-    let pixels = architecture.shapes()[0].len();
+    let pixels = architecture.input().len();
     let wave = |i: usize| ((i * 7919 % 1009) as f32 / 504.5 - 1.0) * ((i % 13) as f32 / 13.0);
     let images = (0..examples * pixels).map(wave).collect();
-    let classes = architecture.shapes().last().unwrap().len() as u32;
+    let classes = architecture.output().len() as u32;
     (images, (0..examples as u32).map(|i| i * 3 % classes).collect())
 }
 

@@ -1,46 +1,56 @@
-//! What can be wrong with what the engine is given.
+//! Why an engine refuses.
 
-use std::fmt;
+use thiserror::Error;
 
-use crate::engine::Device;
+use crate::engine::device::Device;
 use crate::gradient::GradientError;
 
-/// Why the engine refuses.
-#[derive(Debug, Clone, PartialEq)]
+/// Why an engine refuses an architecture, its options or a batch, or why a device fails.
+#[derive(Debug, Clone, PartialEq, Error)]
 pub enum EngineError {
-    /// The architecture does not end with a vector of logits, one pixel each.
+    /// The architecture does not end with a vector of logits that a linear layer made.
+    #[error("the architecture must end with a linear layer that makes the logits")]
     NoLogits,
     /// The threads cannot be started.
+    #[error("{threads} threads cannot be started")]
     Threads {
         /// How many were asked for.
         threads: usize,
     },
     /// More examples at a time than the noise allows to be rounded together.
+    #[error(
+        "microbatches of {microbatch} examples would round more than the noise allows for; at most {most}"
+    )]
     Microbatch {
         /// How many were asked for.
         microbatch: usize,
         /// How many there may be.
         most: usize,
     },
-    /// The parameters have the wrong length, or the clip norm is no norm.
-    Gradient(GradientError),
+    /// The parameters have the wrong length, or the clip norm is out of range.
+    #[error(transparent)]
+    Gradient(#[from] GradientError),
     /// The images have the wrong length.
+    #[error("the images must have {expected} pixels, but they have {found}")]
     Images {
         /// Pixels that were needed.
         expected: usize,
         /// Pixels that were found.
         found: usize,
     },
-    /// The place for the logits has the wrong length.
+    /// The slice for the logits has the wrong length.
+    #[error("there must be room for {expected} logits, but there is for {found}")]
     Logits {
         /// Numbers that were needed.
         expected: usize,
         /// Numbers that were found.
         found: usize,
     },
-    /// An example without any copy has no gradient.
-    NoCopies,
+    /// An example without any view has no gradient.
+    #[error("every example needs at least one view")]
+    NoViews,
     /// A label is no class.
+    #[error("label {label} is none of the {classes} classes")]
     Label {
         /// The label.
         label: u32,
@@ -48,18 +58,24 @@ pub enum EngineError {
         classes: usize,
     },
     /// The program was built without the feature that the device needs.
+    #[error(
+        "this program was built without the device {device}: build it again with --features {}",
+        device.feature().unwrap_or_default()
+    )]
     NotBuilt {
         /// The device.
         device: Device,
     },
     /// The machine has no such device.
+    #[error("{}", unavailable(*device, reason))]
     Unavailable {
         /// The device.
         device: Device,
         /// What was found instead.
         reason: String,
     },
-    /// The device, its driver or burn gave up.
+    /// The device, its driver or burn failed.
+    #[error("the device {device} failed: {reason}")]
     Failed {
         /// The device.
         device: Device,
@@ -68,47 +84,17 @@ pub enum EngineError {
     },
 }
 
-impl fmt::Display for EngineError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoLogits => {
-                write!(f, "the architecture must end with a linear layer that makes the logits")
-            }
-            Self::Threads { threads } => write!(f, "{threads} threads cannot be started"),
-            Self::Microbatch { microbatch, most } => write!(
-                f,
-                "microbatches of {microbatch} examples would round more than the noise allows for; at most {most}"
-            ),
-            Self::Gradient(error) => error.fmt(f),
-            Self::Images { expected, found } => {
-                write!(f, "the images must have {expected} pixels, but they have {found}")
-            }
-            Self::Logits { expected, found } => {
-                write!(f, "there must be room for {expected} logits, but there is for {found}")
-            }
-            Self::NoCopies => write!(f, "every example needs at least one copy"),
-            Self::Label { label, classes } => {
-                write!(f, "label {label} is none of the {classes} classes")
-            }
-            Self::NotBuilt { device } => write!(
-                f,
-                "this program was built without the device {device}: build it again with --features {}",
-                device.feature().unwrap_or_default()
-            ),
-            Self::Unavailable { device: Device::Gpu, reason } => write!(
-                f,
-                "there is no GPU that wgpu can use: {reason}; install the GPU's Vulkan driver \
-                 (on Debian mesa-vulkan-drivers for AMD and Intel, nvidia-driver for NVIDIA), take the \
-                 device cpu, or gpu-software to try the GPU's code on the CPU"
-            ),
-            Self::Unavailable { device, reason } => write!(
-                f,
-                "the device {device} is not there: {reason}; install a Vulkan driver that runs on \
-                 the CPU (on Debian mesa-vulkan-drivers), or take the device cpu"
-            ),
-            Self::Failed { device, reason } => write!(f, "the device {device} failed: {reason}"),
-        }
+/// What is missing, and how to get it or do without.
+fn unavailable(device: Device, reason: &str) -> String {
+    match device {
+        Device::Gpu => format!(
+            "there is no GPU that wgpu can use: {reason}; install the GPU's Vulkan driver \
+             (on Debian mesa-vulkan-drivers for AMD and Intel, nvidia-driver for NVIDIA), take the \
+             device cpu, or gpu-software to try the GPU's code on the CPU"
+        ),
+        _ => format!(
+            "the device {device} is not there: {reason}; install a Vulkan driver that runs on \
+             the CPU (on Debian mesa-vulkan-drivers), or take the device cpu"
+        ),
     }
 }
-
-impl std::error::Error for EngineError {}

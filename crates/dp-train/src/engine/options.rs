@@ -30,6 +30,3 @@ impl Default for EngineOptions {
         Self { threads: 0, microbatch: 0, convolution, portable: false }
     }
 }
-
-/// Examples of a block if none are asked for.
-pub(super) const DEFAULT_MICROBATCH: usize = 8;

@@ -1,11 +1,12 @@
 //! Why layers do not fit together.
 
-use std::fmt;
+use thiserror::Error;
 
 /// Why layers do not make an architecture. Layers are counted from 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ArchitectureError {
     /// A convolution is for another number of channels.
+    #[error("layer {layer} takes {expected} channels, but {found} reach it")]
     Channels {
         /// The layer.
         layer: usize,
@@ -15,6 +16,7 @@ pub enum ArchitectureError {
         found: usize,
     },
     /// A linear layer is for another number of features.
+    #[error("layer {layer} takes {expected} features, but {found} reach it")]
     Features {
         /// The layer.
         layer: usize,
@@ -24,16 +26,19 @@ pub enum ArchitectureError {
         found: usize,
     },
     /// The layer takes images, but a vector reaches it.
+    #[error("layer {layer} takes an image, but a vector reaches it")]
     NeedsImage {
         /// The layer.
         layer: usize,
     },
     /// The layer takes vectors, but an image reaches it.
+    #[error("layer {layer} takes a vector, but an image reaches it: flatten first")]
     NeedsVector {
         /// The layer.
         layer: usize,
     },
     /// The window is larger than the padded image.
+    #[error("the window of layer {layer} has side {kernel}, but the padded image only {size}")]
     KernelTooLarge {
         /// The layer.
         layer: usize,
@@ -43,6 +48,7 @@ pub enum ArchitectureError {
         size: usize,
     },
     /// The channels do not split into the groups.
+    #[error("layer {layer} cannot split {channels} channels into {groups} groups")]
     Groups {
         /// The layer.
         layer: usize,
@@ -52,45 +58,15 @@ pub enum ArchitectureError {
         channels: usize,
     },
     /// A size is zero.
+    #[error("layer {layer} has a size of zero")]
     Empty {
         /// The layer.
         layer: usize,
     },
     /// More numbers than memory can address.
+    #[error("layer {layer} has more numbers than memory can address")]
     TooLarge {
         /// The layer.
         layer: usize,
     },
 }
-
-impl fmt::Display for ArchitectureError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Channels { layer, expected, found } => {
-                write!(f, "layer {layer} takes {expected} channels, but {found} reach it")
-            }
-            Self::Features { layer, expected, found } => {
-                write!(f, "layer {layer} takes {expected} features, but {found} reach it")
-            }
-            Self::NeedsImage { layer } => {
-                write!(f, "layer {layer} takes an image, but a vector reaches it")
-            }
-            Self::NeedsVector { layer } => {
-                write!(f, "layer {layer} takes a vector, but an image reaches it: flatten first")
-            }
-            Self::KernelTooLarge { layer, kernel, size } => write!(
-                f,
-                "the window of layer {layer} has side {kernel}, but the padded image only {size}"
-            ),
-            Self::Groups { layer, groups, channels } => {
-                write!(f, "layer {layer} cannot split {channels} channels into {groups} groups")
-            }
-            Self::Empty { layer } => write!(f, "layer {layer} has a size of zero"),
-            Self::TooLarge { layer } => {
-                write!(f, "layer {layer} has more numbers than memory can address")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ArchitectureError {}

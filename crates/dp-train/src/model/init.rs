@@ -2,13 +2,13 @@
 
 use chacha20::rand_core::Rng;
 
-use crate::model::Architecture;
+use crate::model::architecture::Architecture;
 use crate::seeds::{Purpose, RunSeed};
 
-/// PyTorch's default initialisation, drawn from the run's stream for it.
+/// PyTorch's default initialization, drawn from the run's stream for it.
 ///
 /// Weights and biases of convolutions and linear layers are uniform on `[-1/sqrt(fan_in),
-/// 1/sqrt(fan_in))`, which is Kaiming's uniform with `a = sqrt(5)`; the scale of a normalisation is
+/// 1/sqrt(fan_in))`, which is Kaiming's uniform with `a = sqrt(5)`; the scale of a normalization is
 /// 1, its shift 0. The bits do not depend on the machine. O(parameters).
 pub fn initial_parameters(architecture: &Architecture, seed: RunSeed) -> Vec<f32> {
     let mut rng = seed.stream(Purpose::Initialisation);
@@ -34,11 +34,15 @@ pub fn initial_parameters(architecture: &Architecture, seed: RunSeed) -> Vec<f32
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Layer, Shape};
+    use crate::model::layer::Layer;
+    use crate::model::shape::Shape;
 
     #[test]
     fn tensors_have_the_variance_of_their_bound_and_seeds_differ() {
-        let architecture = Architecture::convnet();
+        let input = Shape::Image { channels: 3, height: 8, width: 8 };
+        let layers =
+            vec![Layer::conv(3, 32, 3), Layer::Relu, Layer::Flatten, Layer::linear(2048, 10)];
+        let architecture = Architecture::new(input, layers).unwrap();
         let values = initial_parameters(&architecture, RunSeed(7));
         assert_eq!(values, initial_parameters(&architecture, RunSeed(7)));
         assert_ne!(values, initial_parameters(&architecture, RunSeed(8)));
@@ -55,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn normalisation_starts_as_the_identity() {
+    fn normalization_starts_as_the_identity() {
         let input = Shape::Image { channels: 4, height: 2, width: 2 };
         let layers = vec![Layer::GroupNorm { groups: 2 }];
         let architecture = Architecture::new(input, layers).unwrap();

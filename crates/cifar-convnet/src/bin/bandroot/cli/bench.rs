@@ -8,22 +8,30 @@ use serde::Serialize;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
     /// Examples per second: forward, plain gradient, private gradient
+    ///
+    /// Devices, batches, threads and convolutions may be lists, say 1,2: everything is measured then, devices and
+    /// threads taking turns.
     Engine(BenchEngine),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchEngine {
     /// What computes; all but cpu need the Cargo feature of that name
-    #[arg(long, value_enum, default_value_t = Device::Cpu)]
-    pub(crate) device: Device,
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "cpu")]
+    pub(crate) device: Vec<Device>,
 
     /// Examples in a batch
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub(crate) batch: u32,
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "500",
+        value_parser = clap::value_parser!(u32).range(1..=100_000)
+    )]
+    pub(crate) batch: Vec<u32>,
 
     /// Threads [default: one per core]
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) threads: Option<u16>,
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Vec<u16>,
 
     /// Examples that go through the network together [default: the engine's choice]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=10_000))]
@@ -34,14 +42,14 @@ pub(crate) struct BenchEngine {
     pub(crate) model: Preset,
 
     /// How 3 x 3 convolutions are computed
-    #[arg(long, value_enum, default_value_t = Convolution::Winograd)]
-    pub(crate) convolution: Convolution,
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "winograd")]
+    pub(crate) convolution: Vec<Convolution>,
 
     /// How often everything is measured, after one round that is not counted
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) rounds: u32,
 
-    /// Print one JSON object instead of text
+    /// Print a JSON object for every measurement instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }

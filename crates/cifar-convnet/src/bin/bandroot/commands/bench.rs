@@ -4,15 +4,15 @@ use std::hint::black_box;
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
+use clap::ValueEnum;
 use dp_train::engine::{Batch, GradientEngine, sgemm_seconds};
-use dp_train::model::{Architecture, initial_parameters};
+use dp_train::model::{Architecture, convnet, initial_parameters};
 use dp_train::seeds::RunSeed;
 use serde::Serialize;
 
 use crate::cli::{Bench, BenchEngine, Preset};
-use crate::terminal::output;
-use crate::terminal::progress;
 use crate::terminal::table::Table;
+use crate::terminal::{output, progress};
 use cifar_convnet::config::{
     self,
     engine::{Convolution, Device},
@@ -49,32 +49,44 @@ struct EngineSpeeds {
 /// Runs one of the benchmarks.
 pub(crate) fn run(command: &Bench) -> anyhow::Result<()> {
     let Bench::Engine(arguments) = command;
-    let report = measure(arguments)?;
-    output::print(&if arguments.json { files::json(&report)? } else { text(&report) })
+    let mut reports = Vec::new();
+    for &convolution in &arguments.convolution {
+        for &batch in &arguments.batch {
+            reports.extend(measure(arguments, convolution, batch as usize)?);
+        }
+    }
+    if arguments.json {
+        let objects: anyhow::Result<Vec<String>> = reports.iter().map(files::json).collect();
+        return output::print(&objects?.concat());
+    }
+    output::print(&if let [report] = &reports[..] { text(report) } else { table(&reports) })
 }
 
-/// Forward, plain, private and sgemm take turns, so that all meet the same disturbances.
-fn measure(arguments: &BenchEngine) -> anyhow::Result<EngineSpeeds> {
+/// An engine and what was measured of it: the seconds of forward, plain, private and sgemm in every round.
+struct Measured {
+    device: Device,
+    engine: Box<dyn GradientEngine>,
+    threads: usize,
+    seconds: [Vec<f64>; 4],
+}
+
+/// All devices and numbers of threads, the passes of each and sgemm taking turns, so that all meet the same
+/// disturbances.
+fn measure(
+    arguments: &BenchEngine,
+    convolution: Convolution,
+    size: usize,
+) -> anyhow::Result<Vec<EngineSpeeds>> {
     let architecture = match arguments.model {
-        Preset::Convnet => Architecture::convnet(),
-        Preset::ConvnetTanh => Architecture::convnet_tanh(),
+        Preset::Convnet => convnet::convnet(),
+        Preset::ConvnetTanh => convnet::convnet_tanh(),
     };
-    let settings = config::engine::Engine {
-        device: arguments.device,
-        threads: arguments.threads.map(usize::from),
-        convolution: arguments.convolution,
-        microbatch: arguments.microbatch.map(usize::from),
-    };
-    let mut engine = settings.build(&architecture)?;
-    // The limit is that of the CPU, whatever computes.
-    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let threads = arguments.threads.map_or(cores, usize::from);
-    let (size, rounds) = (arguments.batch as usize, arguments.rounds as usize);
+    let mut engines = engines(arguments, convolution, &architecture)?;
+    let rounds = arguments.rounds as usize;
     let parameters = initial_parameters(&architecture, RunSeed(1));
     let (images, labels) = examples(&architecture, size);
-    let batch = Batch { images: &images, labels: &labels };
-    let classes = architecture.shapes().last().map_or(0, |shape| shape.len());
-    let mut logits = vec![0.0; size * classes];
+    let batch = Batch::new(&images, &labels);
+    let mut logits = vec![0.0; size * architecture.output().len()];
     let mut pass = |engine: &mut dyn GradientEngine| -> anyhow::Result<[f64; 3]> {
         let start = Instant::now();
         engine.forward(&parameters, &images, &mut logits)?;
@@ -88,47 +100,80 @@ fn measure(arguments: &BenchEngine) -> anyhow::Result<EngineSpeeds> {
     };
     let bar = progress::bar(rounds as u64 + 1).with_message("rounds");
     // The first round allocates. The memory is read before sgemm takes its own.
-    pass(&mut *engine)?;
+    for measured in &mut engines {
+        pass(&mut *measured.engine)?;
+    }
     bar.inc(1);
     let peak_memory_bytes = memory::peak();
-    let mut seconds: [Vec<f64>; 4] = Default::default();
     for _ in 0..rounds {
-        let [forward, plain, private] = pass(&mut *engine)?;
-        let round = [forward, plain, private, sgemm_seconds(threads)];
-        seconds.iter_mut().zip(round).for_each(|(all, one)| all.push(one));
+        for measured in &mut engines {
+            let [forward, plain, private] = pass(&mut *measured.engine)?;
+            let round = [forward, plain, private, sgemm_seconds(measured.threads)];
+            measured.seconds.iter_mut().zip(round).for_each(|(all, one)| all.push(one));
+        }
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let [forward, plain, private, sgemm] = seconds.map(median).map(|seconds| 1.0 / seconds);
-    let rate = |batches: f64| size as f64 * batches;
-    let flops = architecture.flops();
-    let gflops = |flops: u64, batches: f64| flops as f64 * rate(batches) / 1e9;
-    let sgemm_gflops = threads as f64 * 2.0 * 1.024_f64.powi(3) * sgemm;
-    let private_gflops = gflops(flops.gradient(), private);
-    Ok(EngineSpeeds {
-        private_samples_per_second: rate(private),
-        plain_samples_per_second: rate(plain),
-        forward_samples_per_second: rate(forward),
-        sgemm_gflops,
-        private_gflops,
-        plain_gflops: gflops(flops.gradient(), plain),
-        forward_gflops: gflops(flops.forward, forward),
-        fraction_of_peak: private_gflops / sgemm_gflops,
-        threads,
-        batch_size: size,
-        peak_memory_bytes,
-        device: arguments.device,
-        description: engine.description(),
-        model: arguments.model,
-        convolution: arguments.convolution,
-        rounds,
-    })
+    let report = |measured: Measured| {
+        let [forward, plain, private, sgemm] = measured.seconds.map(median).map(f64::recip);
+        let rate = |batches: f64| size as f64 * batches;
+        let flops = architecture.flops();
+        let gflops = |flops: u64, batches: f64| flops as f64 * rate(batches) / 1e9;
+        let sgemm_gflops = measured.threads as f64 * 2.0 * 1.024_f64.powi(3) * sgemm;
+        let private_gflops = gflops(flops.gradient(), private);
+        EngineSpeeds {
+            private_samples_per_second: rate(private),
+            plain_samples_per_second: rate(plain),
+            forward_samples_per_second: rate(forward),
+            sgemm_gflops,
+            private_gflops,
+            plain_gflops: gflops(flops.gradient(), plain),
+            forward_gflops: gflops(flops.forward, forward),
+            fraction_of_peak: private_gflops / sgemm_gflops,
+            threads: measured.threads,
+            batch_size: size,
+            peak_memory_bytes,
+            device: measured.device,
+            description: measured.engine.describe().name,
+            model: arguments.model,
+            convolution,
+            rounds,
+        }
+    };
+    Ok(engines.into_iter().map(report).collect())
+}
+
+/// An engine for every device and number of threads.
+fn engines(
+    arguments: &BenchEngine,
+    convolution: Convolution,
+    architecture: &Architecture,
+) -> anyhow::Result<Vec<Measured>> {
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let asked: Vec<Option<usize>> = match &arguments.threads[..] {
+        [] => vec![None],
+        threads => threads.iter().map(|&threads| Some(threads.into())).collect(),
+    };
+    let mut engines = Vec::new();
+    for &device in &arguments.device {
+        for &threads in &asked {
+            let microbatch = arguments.microbatch.map(usize::from);
+            let settings = config::engine::Engine { device, threads, convolution, microbatch };
+            engines.push(Measured {
+                device,
+                engine: settings.build(architecture)?,
+                // The limit is that of the CPU, whatever computes.
+                threads: threads.unwrap_or(cores),
+                seconds: Default::default(),
+            });
+        }
+    }
+    Ok(engines)
 }
 
 /// Pixels in `[-1, 1)` without any structure, and every class equally often.
 fn examples(architecture: &Architecture, size: usize) -> (Vec<f32>, Vec<u32>) {
-    let pixels = architecture.shapes()[0].len();
-    let classes = architecture.shapes().last().map_or(1, |shape| shape.len());
+    let (pixels, classes) = (architecture.input().len(), architecture.output().len());
     let pixel = |i: usize| (i * 7919 % 2017) as f32 / 1008.5 - 1.0;
     let labels = (0..size).map(|i| (i % classes) as u32).collect();
     ((0..size * pixels).map(pixel).collect(), labels)
@@ -165,6 +210,64 @@ fn text(report: &EngineSpeeds) -> String {
     )
 }
 
+/// One row per measurement, and how private gradients scale with the threads.
+fn table(reports: &[EngineSpeeds]) -> String {
+    let mut table = Table::new(&[
+        "device",
+        "method",
+        "threads",
+        "batch",
+        "forward/s",
+        "plain/s",
+        "private/s",
+        "private/plain",
+        "GFLOP/s",
+        "sgemm GFLOP/s",
+        "fraction",
+    ]);
+    let mut scaling = String::new();
+    for report in reports {
+        let rate = |rate: f64| format!("{rate:.0}");
+        let (device, method) = (name_of(report.device), name_of(report.convolution));
+        let private = report.private_samples_per_second;
+        table.push(vec![
+            device.clone(),
+            method.clone(),
+            report.threads.to_string(),
+            report.batch_size.to_string(),
+            rate(report.forward_samples_per_second),
+            rate(report.plain_samples_per_second),
+            rate(private),
+            format!("{:.2}", private / report.plain_samples_per_second),
+            format!("{:.1}", report.private_gflops),
+            format!("{:.1}", report.sgemm_gflops),
+            format!("{:.2}", report.fraction_of_peak),
+        ]);
+        let alike = |other: &&EngineSpeeds| {
+            let key =
+                |report: &EngineSpeeds| (report.device, report.convolution, report.batch_size);
+            key(other) == key(report)
+        };
+        let first = reports.iter().find(alike).unwrap_or(report);
+        if first.threads != report.threads {
+            scaling += &format!(
+                "{device}, {method}, batch {}: {} threads are {:.2} x {}\n",
+                report.batch_size,
+                report.threads,
+                private / first.private_samples_per_second,
+                first.threads
+            );
+        }
+    }
+    let memory = reports.iter().filter_map(|report| report.peak_memory_bytes).max();
+    format!("{}{scaling}peak memory {}\n", table.to_text(), memory::describe(memory))
+}
+
+/// The name of a device or method on the command line.
+fn name_of(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,5 +276,32 @@ mod tests {
     fn medians_of_odd_and_even_counts() {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+
+    #[test]
+    fn several_measurements_are_rows_and_say_how_threads_scale() {
+        let report = |threads, private_samples_per_second| EngineSpeeds {
+            private_samples_per_second,
+            plain_samples_per_second: 400.0,
+            forward_samples_per_second: 900.0,
+            sgemm_gflops: 100.0,
+            private_gflops: 50.0,
+            plain_gflops: 60.0,
+            forward_gflops: 70.0,
+            fraction_of_peak: 0.5,
+            threads,
+            batch_size: 64,
+            peak_memory_bytes: None,
+            device: Device::Cpu,
+            description: String::new(),
+            model: Preset::Convnet,
+            convolution: Convolution::Direct,
+            rounds: 1,
+        };
+        let text = table(&[report(1, 200.0), report(2, 390.0)]);
+        let rows: Vec<&str> = text.lines().filter(|line| line.contains("direct  ")).collect();
+        assert_eq!(rows.len(), 2, "{text}");
+        assert!(rows[1].contains("390") && rows[1].contains("0.97"), "{text}");
+        assert!(text.contains("cpu, direct, batch 64: 2 threads are 1.95 x 1\n"), "{text}");
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use dp_train::engine::{Batch, Engine, EngineOptions};
-use dp_train::model::{Architecture, initial_parameters};
+use dp_train::engine::{Batch, Engine, EngineOptions, GradientEngine};
+use dp_train::model::{convnet, initial_parameters};
 use dp_train::noise::NoiseStream;
 use dp_train::plan::PlanRequest;
 use dp_train::seeds::{NoiseKey, RunSeed};
@@ -43,7 +43,7 @@ pub(crate) struct Calibration {
 impl Calibration {
     /// Measures what these cells need; some seconds.
     pub(crate) fn measure(cells: &[Cell]) -> anyhow::Result<Self> {
-        let architecture = Architecture::convnet();
+        let architecture = convnet::convnet();
         let mut engine = Engine::new(&architecture, EngineOptions::default())?;
         let parameters = initial_parameters(&architecture, RunSeed(0));
         let pixels = architecture.shapes().first().map_or(0, |shape| shape.len());
@@ -57,7 +57,7 @@ impl Calibration {
             let images: Vec<f32> = (0..batch_size * pixels).map(picture).collect();
             let labels: Vec<u32> = (0..batch_size).map(|i| (i % classes) as u32).collect();
             let mut step = || -> anyhow::Result<()> {
-                let batch = Batch { images: &images, labels: &labels };
+                let batch = Batch::new(&images, &labels);
                 engine.clipped_sum(&parameters, batch, 1.0)?;
                 Ok(())
             };

@@ -1,0 +1,81 @@
+//! burn's devices, opened with an error rather than a panic.
+
+use burn_tensor as burn;
+
+use crate::engine::device::Device;
+use crate::engine::error::EngineError;
+
+/// An open device of burn.
+#[derive(Debug, Clone)]
+pub(crate) struct OpenDevice {
+    pub(crate) tensors: burn::Device,
+    /// What it is, for people.
+    pub(crate) name: String,
+}
+
+/// Opens the device.
+///
+/// # Errors
+/// [`EngineError::NotBuilt`] without the device's feature, [`EngineError::Unavailable`] if the
+/// machine has no such device.
+pub(crate) fn open(device: Device) -> Result<OpenDevice, EngineError> {
+    match device {
+        #[cfg(feature = "flex")]
+        Device::Flex => {
+            Ok(OpenDevice { tensors: burn::Device::flex(), name: "burn flex on the CPU".into() })
+        }
+        #[cfg(feature = "ndarray")]
+        Device::Ndarray => {
+            // burn's authors deprecate it; it is offered as long as it exists.
+            #[allow(deprecated)]
+            let tensors = burn::Device::ndarray();
+            Ok(OpenDevice { tensors, name: "burn ndarray on the CPU".into() })
+        }
+        #[cfg(feature = "gpu")]
+        Device::Gpu | Device::GpuSoftware => gpu::open(device),
+        _ => Err(EngineError::NotBuilt { device }),
+    }
+}
+
+#[cfg(feature = "gpu")]
+mod gpu {
+    use std::sync::{Mutex, PoisonError};
+
+    use burn_tensor::DeviceKind;
+    use burn_tensor::wgpu::{WgpuInitError, wgpu};
+
+    use super::{Device, EngineError, OpenDevice, burn};
+
+    /// wgpu opens a device once in a process: what became of it.
+    type Outcome = (Device, Result<OpenDevice, EngineError>);
+    static OUTCOMES: Mutex<Vec<Outcome>> = Mutex::new(Vec::new());
+
+    pub(super) fn open(device: Device) -> Result<OpenDevice, EngineError> {
+        let mut outcomes = OUTCOMES.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, outcome)) = outcomes.iter().find(|(known, _)| *known == device) {
+            return outcome.clone();
+        }
+        let outcome = acquire(device).map_err(|reason| EngineError::Unavailable { device, reason });
+        outcomes.push((device, outcome.clone()));
+        outcome
+    }
+
+    fn acquire(device: Device) -> Result<OpenDevice, String> {
+        let kind = match device {
+            Device::GpuSoftware => DeviceKind::Cpu,
+            _ => DeviceKind::DefaultDevice,
+        };
+        let options = burn::Device::wgpu_options().device_kind(kind);
+        let (tensors, setup) = options.init_with_setup().map_err(|error| match error {
+            WgpuInitError::AdapterUnavailable { .. } => "no adapter was found".to_owned(),
+            error => error.to_string(),
+        })?;
+        let adapter = setup.adapter.get_info();
+        // Far slower than a GPU: only the device `gpu-software` asks for it.
+        if device == Device::Gpu && adapter.device_type == wgpu::DeviceType::Cpu {
+            return Err(format!("{} runs on the CPU", adapter.name));
+        }
+        let name = format!("burn wgpu on {} ({})", adapter.name, adapter.backend);
+        Ok(OpenDevice { tensors, name })
+    }
+}

@@ -1,0 +1,218 @@
+//! The one hot loop: 6 x 16 results at a time of a matrix product whose operands stay where they
+//! are.
+//!
+//! ```text
+//! c[i][j] = start[j] + sum_k a[i][k] b[k][j]
+//! ```
+//!
+//! The rows of `a` and `c` lie at listed offsets, and `k` is walked by up to three nested strides.
+//! So a convolution needs no im2col: its rows are pixels and its sum walks the window. A weight
+//! gradient needs no transpose: its rows are the floats of a window, and its sum walks the pixels.
+
+use crate::engine::cpu::kernels::vector::{Vector, kernel};
+
+/// Rows of a tile. Its 12 accumulators, 2 vectors of `b` and a broadcast fill 16 AVX registers.
+pub(crate) const ROWS: usize = 6;
+/// Columns of a tile: two vectors. Channels are filled up with zeros to a multiple of it.
+pub(crate) const COLUMNS: usize = 16;
+
+/// Floats of `b` that stay in half of a first-level cache.
+const SMALL: usize = 4 * 1024;
+
+/// One level of a nested sum: how often, and how far `a` and `b` move each time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Steps {
+    pub(crate) count: usize,
+    pub(crate) a: usize,
+    pub(crate) b: usize,
+}
+
+impl Steps {
+    /// No loop at this level.
+    pub(crate) const ONCE: Self = Self { count: 1, a: 0, b: 0 };
+
+    pub(crate) fn new(count: usize, a: usize, b: usize) -> Self {
+        Self { count, a, b }
+    }
+}
+
+/// Rows at `sample * stride + offsets[i]`, sample by sample.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rows<'a> {
+    pub(crate) offsets: &'a [u32],
+    pub(crate) stride: usize,
+}
+
+impl Rows<'_> {
+    fn last(&self, samples: usize) -> usize {
+        let largest = self.offsets.iter().copied().max().unwrap_or(0) as usize;
+        largest + (samples - 1) * self.stride
+    }
+}
+
+/// What a product begins with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Start<'a> {
+    Zero,
+    /// The same row everywhere, one float per column.
+    Row(&'a [f32]),
+    /// What `c` holds.
+    Kept,
+}
+
+/// A matrix product `c = start + a b`.
+pub(crate) struct Product<'a> {
+    pub(crate) samples: usize,
+    pub(crate) a: &'a [f32],
+    pub(crate) a_rows: Rows<'a>,
+    /// Groups of 16 columns, `b_group` floats apart.
+    pub(crate) b: &'a [f32],
+    pub(crate) b_group: usize,
+    /// The sum over `k`, outermost first.
+    pub(crate) sum: [Steps; 3],
+    pub(crate) start: Start<'a>,
+    pub(crate) c: &'a mut [f32],
+    /// As many rows as `a` has.
+    pub(crate) c_rows: Rows<'a>,
+    /// Where in a row of `c` each group of 16 columns lies.
+    pub(crate) columns: &'a [u32],
+}
+
+kernel! {
+    /// Computes the product, one group of columns after the other, so that a group of `b` stays in
+    /// the first cache. The order of each sum is fixed. O(rows columns k).
+    ///
+    /// # Panics
+    /// If an operand does not hold what the strides reach.
+    pub(crate) fn product<V>(p: Product<'_>) {
+        if p.samples == 0 || p.a_rows.offsets.is_empty() {
+            return;
+        }
+        let reach = |step: fn(&Steps) -> usize| {
+            p.sum.iter().map(|s| s.count.saturating_sub(1) * step(s)).sum::<usize>()
+        };
+        let groups = p.columns.len();
+        assert_eq!(p.a_rows.offsets.len(), p.c_rows.offsets.len(), "rows of a and c");
+        assert!(p.a_rows.last(p.samples) + reach(|s| s.a) < p.a.len(), "a is too short");
+        assert!((groups - 1) * p.b_group + reach(|s| s.b) + COLUMNS <= p.b.len(), "b is too short");
+        let widest = p.columns.iter().copied().max().unwrap_or(0) as usize;
+        assert!(p.c_rows.last(p.samples) + widest + COLUMNS <= p.c.len(), "c is too short");
+        if let Start::Row(row) = p.start {
+            assert!(row.len() >= groups * COLUMNS, "start is too short");
+        }
+        let rows = p.a_rows.offsets.len() * p.samples;
+        // A small `b` stays in cache as a whole: then the rows are looked up only once.
+        let depth: usize = p.sum.iter().map(|s| s.count).product();
+        let together = if depth * groups * COLUMNS <= SMALL { groups } else { 1 };
+        for first in (0..groups).step_by(together) {
+            let (mut sample, mut index) = (0, 0);
+            let mut row = 0;
+            while row < rows {
+                let m = ROWS.min(rows - row);
+                let mut a_at = [p.a.as_ptr(); ROWS];
+                let mut c_at = [p.c.as_mut_ptr(); ROWS];
+                for i in 0..m {
+                    let a_offset = sample * p.a_rows.stride + p.a_rows.offsets[index] as usize;
+                    let c_offset = sample * p.c_rows.stride + p.c_rows.offsets[index] as usize;
+                    // SAFETY: both offsets are below what was asserted above.
+                    unsafe {
+                        a_at[i] = a_at[i].add(a_offset);
+                        c_at[i] = c_at[i].add(c_offset);
+                    }
+                    index += 1;
+                    if index == p.a_rows.offsets.len() {
+                        (sample, index) = (sample + 1, 0);
+                    }
+                }
+                for group in first..first + together {
+                    let b = p.b[group * p.b_group..].as_ptr();
+                    let start = match p.start {
+                        Start::Zero => Begin::Zero,
+                        Start::Row(row) => Begin::Row(row[group * COLUMNS..].as_ptr()),
+                        Start::Kept => Begin::Kept,
+                    };
+                    let column = p.columns[group] as usize;
+                    let mut c_at = c_at;
+                    for i in 0..ROWS {
+                        c_at[i] = c_at[i].wrapping_add(column);
+                    }
+                    // SAFETY: the asserts cover every address that the strides reach from these
+                    // rows, for all rows and groups.
+                    unsafe {
+                        match m {
+                            6 => tile::<V, 6>(a_at, b, &p.sum, start, c_at),
+                            5 => tile::<V, 5>(head(a_at), b, &p.sum, start, head(c_at)),
+                            4 => tile::<V, 4>(head(a_at), b, &p.sum, start, head(c_at)),
+                            3 => tile::<V, 3>(head(a_at), b, &p.sum, start, head(c_at)),
+                            2 => tile::<V, 2>(head(a_at), b, &p.sum, start, head(c_at)),
+                            _ => tile::<V, 1>(head(a_at), b, &p.sum, start, head(c_at)),
+                        }
+                    }
+                }
+                row += m;
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Begin {
+    Zero,
+    Row(*const f32),
+    Kept,
+}
+
+#[inline(always)]
+fn head<T: Copy, const M: usize>(all: [T; ROWS]) -> [T; M] {
+    std::array::from_fn(|i| all[i])
+}
+
+/// `M x 16` results.
+///
+/// # Safety
+/// `a` and `b` must be readable wherever the strides lead, `c` writable for 16 floats per row, and
+/// the row to begin with readable for 16 floats.
+#[inline(always)]
+unsafe fn tile<V: Vector, const M: usize>(
+    a: [*const f32; M],
+    b: *const f32,
+    sum: &[Steps; 3],
+    start: Begin,
+    c: [*mut f32; M],
+) {
+    let [outer, middle, inner] = *sum;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut acc = [[V::splat(0.0); 2]; M];
+        match start {
+            Begin::Zero => {}
+            Begin::Row(row) => acc = [[V::load(row), V::load(row.add(8))]; M],
+            Begin::Kept => {
+                for i in 0..M {
+                    acc[i] = [V::load(c[i]), V::load(c[i].add(8))];
+                }
+            }
+        }
+        for o in 0..outer.count {
+            for m in 0..middle.count {
+                let mut at = o * outer.a + m * middle.a;
+                let mut b = b.add(o * outer.b + m * middle.b);
+                for _ in 0..inner.count {
+                    let (left, right) = (V::load(b), V::load(b.add(8)));
+                    for i in 0..M {
+                        let x = V::splat(*a[i].add(at));
+                        acc[i][0] = x.mul_add(left, acc[i][0]);
+                        acc[i][1] = x.mul_add(right, acc[i][1]);
+                    }
+                    at += inner.a;
+                    // Wrapping: after the last step it may point past the end.
+                    b = b.wrapping_add(inner.b);
+                }
+            }
+        }
+        for i in 0..M {
+            acc[i][0].store(c[i]);
+            acc[i][1].store(c[i].add(8));
+        }
+    }
+}

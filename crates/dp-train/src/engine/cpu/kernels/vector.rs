@@ -1,0 +1,193 @@
+//! Eight floats at once, and kernels compiled once per instruction set.
+
+/// The instruction set that kernels run with, found when the program runs.
+///
+/// [`Avx2`](Isa::avx2) can only be made on a CPU that has AVX2 and FMA: kernels rely on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Isa {
+    pub(in crate::engine::cpu) avx2: bool,
+}
+
+impl Isa {
+    /// The best that this CPU has.
+    pub(crate) fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        #[cfg(not(target_arch = "x86_64"))]
+        let avx2 = false;
+        Self { avx2 }
+    }
+
+    /// Plain Rust, on any CPU.
+    pub(crate) fn portable() -> Self {
+        Self { avx2: false }
+    }
+
+    /// Its name for reports.
+    pub(crate) fn name(self) -> &'static str {
+        if self.avx2 { "AVX2 and FMA" } else { "portable" }
+    }
+}
+
+/// Eight floats.
+///
+/// # Safety
+/// Loads and stores touch eight floats at the pointer, which must be valid for it; no alignment is
+/// needed. An implementation for an instruction set may only be used inside a function that enables
+/// it, which [`kernel!`] sees to.
+pub(crate) trait Vector: Copy {
+    /// The same number eight times.
+    fn splat(x: f32) -> Self;
+    /// Reads eight floats.
+    unsafe fn load(at: *const f32) -> Self;
+    /// Writes eight floats.
+    unsafe fn store(self, at: *mut f32);
+    /// `self + b`.
+    fn add(self, b: Self) -> Self;
+    /// `self - b`.
+    fn sub(self, b: Self) -> Self;
+    /// `self * b`.
+    fn mul(self, b: Self) -> Self;
+    /// `self * b + c`, with one rounding where the CPU can.
+    fn mul_add(self, b: Self, c: Self) -> Self;
+    /// `c` where `self == b`, zero elsewhere.
+    fn where_equal(self, b: Self, c: Self) -> Self;
+}
+
+/// Eight floats in an array, which compilers keep in the registers of the target.
+#[derive(Clone, Copy)]
+pub(crate) struct Portable([f32; 8]);
+
+impl Portable {
+    #[inline(always)]
+    fn zip(self, b: Self, f: impl Fn(f32, f32) -> f32) -> Self {
+        Self(std::array::from_fn(|i| f(self.0[i], b.0[i])))
+    }
+}
+
+impl Vector for Portable {
+    #[inline(always)]
+    fn splat(x: f32) -> Self {
+        Self([x; 8])
+    }
+    #[inline(always)]
+    unsafe fn load(at: *const f32) -> Self {
+        // SAFETY: the caller vouches for eight floats.
+        Self(unsafe { at.cast::<[f32; 8]>().read_unaligned() })
+    }
+    #[inline(always)]
+    unsafe fn store(self, at: *mut f32) {
+        // SAFETY: the caller vouches for eight floats.
+        unsafe { at.cast::<[f32; 8]>().write_unaligned(self.0) }
+    }
+    #[inline(always)]
+    fn add(self, b: Self) -> Self {
+        self.zip(b, |x, y| x + y)
+    }
+    #[inline(always)]
+    fn sub(self, b: Self) -> Self {
+        self.zip(b, |x, y| x - y)
+    }
+    #[inline(always)]
+    fn mul(self, b: Self) -> Self {
+        self.zip(b, |x, y| x * y)
+    }
+    #[inline(always)]
+    fn mul_add(self, b: Self, c: Self) -> Self {
+        // Without the instruction, a fused multiply-add would be a slow call into the C library.
+        if cfg!(any(target_arch = "aarch64", target_feature = "fma")) {
+            Self(std::array::from_fn(|i| self.0[i].mul_add(b.0[i], c.0[i])))
+        } else {
+            self.mul(b).add(c)
+        }
+    }
+    #[inline(always)]
+    fn where_equal(self, b: Self, c: Self) -> Self {
+        Self(std::array::from_fn(|i| if self.0[i] == b.0[i] { c.0[i] } else { 0.0 }))
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86::Avx2;
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::Vector;
+
+    /// Eight floats in an AVX register.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Avx2(__m256);
+
+    // SAFETY, for every block here: `kernel!` uses this type only inside functions that enable AVX2
+    // and FMA; pointers are the caller's promise.
+    #[allow(clippy::undocumented_unsafe_blocks)]
+    impl Vector for Avx2 {
+        #[inline(always)]
+        fn splat(x: f32) -> Self {
+            Self(unsafe { _mm256_set1_ps(x) })
+        }
+        #[inline(always)]
+        unsafe fn load(at: *const f32) -> Self {
+            Self(unsafe { _mm256_loadu_ps(at) })
+        }
+        #[inline(always)]
+        unsafe fn store(self, at: *mut f32) {
+            unsafe { _mm256_storeu_ps(at, self.0) }
+        }
+        #[inline(always)]
+        fn add(self, b: Self) -> Self {
+            Self(unsafe { _mm256_add_ps(self.0, b.0) })
+        }
+        #[inline(always)]
+        fn sub(self, b: Self) -> Self {
+            Self(unsafe { _mm256_sub_ps(self.0, b.0) })
+        }
+        #[inline(always)]
+        fn mul(self, b: Self) -> Self {
+            Self(unsafe { _mm256_mul_ps(self.0, b.0) })
+        }
+        #[inline(always)]
+        fn mul_add(self, b: Self, c: Self) -> Self {
+            Self(unsafe { _mm256_fmadd_ps(self.0, b.0, c.0) })
+        }
+        #[inline(always)]
+        fn where_equal(self, b: Self, c: Self) -> Self {
+            Self(unsafe { _mm256_and_ps(_mm256_cmp_ps::<_CMP_EQ_OQ>(self.0, b.0), c.0) })
+        }
+    }
+}
+
+/// A function that is compiled for every instruction set and picks one by its first argument.
+///
+/// What the body calls must be `#[inline(always)]`, or it is compiled for the plain target.
+macro_rules! kernel {
+    (
+        $(#[$attribute:meta])*
+        $vis:vis fn $name:ident<$v:ident>($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)? $body:block
+    ) => {
+        $(#[$attribute])*
+        $vis fn $name(isa: $crate::engine::cpu::kernels::vector::Isa, $($arg: $type),*) $(-> $ret)? {
+            #[inline(always)]
+            #[allow(clippy::extra_unused_type_parameters)]
+            fn body<$v: $crate::engine::cpu::kernels::vector::Vector>($($arg: $type),*) $(-> $ret)? $body
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            fn avx2($($arg: $type),*) $(-> $ret)? {
+                body::<$crate::engine::cpu::kernels::vector::Avx2>($($arg),*)
+            }
+
+            #[cfg(target_arch = "x86_64")]
+            if isa.avx2 {
+                // SAFETY: `Isa::detect` found both features.
+                return unsafe { avx2($($arg),*) };
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            let _ = isa;
+            body::<$crate::engine::cpu::kernels::vector::Portable>($($arg),*)
+        }
+    };
+}
+pub(crate) use kernel;

@@ -1,0 +1,58 @@
+//! The engine of a device.
+
+#[cfg(feature = "burn")]
+use crate::engine::burn::BurnEngine;
+use crate::engine::cpu::Engine;
+use crate::engine::device::Device;
+use crate::engine::error::EngineError;
+use crate::engine::gradient_engine::GradientEngine;
+use crate::engine::options::EngineOptions;
+use crate::model::Architecture;
+
+impl Device {
+    /// An engine for an architecture on this device.
+    ///
+    /// # Errors
+    /// [`EngineError`] if the program was built without the device, the machine does not have it,
+    /// or the architecture does not end with logits. Never another device in its place.
+    pub fn engine(
+        self,
+        architecture: &Architecture,
+        options: EngineOptions,
+    ) -> Result<Box<dyn GradientEngine>, EngineError> {
+        if self == Device::Cpu {
+            return Ok(Box::new(Engine::new(architecture, options)?));
+        }
+        #[cfg(feature = "burn")]
+        return Ok(Box::new(BurnEngine::new(architecture, self, options)?));
+        #[cfg(not(feature = "burn"))]
+        Err(EngineError::NotBuilt { device: self })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::cases::classifier;
+
+    #[test]
+    fn what_is_not_built_in_is_named_with_its_feature() {
+        let model = classifier((1, 4, 4), vec![]);
+        let built = |feature: &str| match feature {
+            "flex" => cfg!(feature = "flex"),
+            "ndarray" => cfg!(feature = "ndarray"),
+            _ => cfg!(feature = "gpu"),
+        };
+        for device in [Device::Flex, Device::Ndarray, Device::Gpu, Device::GpuSoftware] {
+            let feature = device.feature().unwrap();
+            if built(feature) {
+                continue;
+            }
+            let error = device.engine(&model, EngineOptions::default()).unwrap_err();
+            assert_eq!(error, EngineError::NotBuilt { device });
+            assert!(error.to_string().contains(&format!("--features {feature}")), "{error}");
+        }
+        let cpu = Device::default().engine(&model, EngineOptions::default()).unwrap();
+        assert!(cpu.describe().name.contains("threads"), "{:?}", cpu.describe());
+    }
+}
