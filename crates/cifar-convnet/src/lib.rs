@@ -11,6 +11,7 @@
 pub mod bad_argument;
 pub mod files;
 pub mod data;
+pub mod convnet;
 pub mod factorizations;
 pub mod config;
 pub mod experiment;

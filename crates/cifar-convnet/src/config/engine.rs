@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn the_default_is_the_cpu_and_zeros_are_refused() {
-        let convnet = dp_train::model::convnet::convnet();
+        let convnet = crate::convnet::convnet();
         let built = Engine::default().build(&convnet).unwrap();
         assert!(built.describe().name.contains("CPU engine"), "{:?}", built.describe());
         for zero in [

@@ -1,6 +1,7 @@
 //! What is trained: a model by name, or layer by layer.
 
-use dp_train::model::{Architecture, ArchitectureError, Layer, Shape, convnet};
+use crate::convnet;
+use dp_train::model::{Architecture, ArchitectureError, Layer, Shape};
 use schemars::JsonSchema;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};

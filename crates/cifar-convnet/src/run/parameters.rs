@@ -48,7 +48,8 @@ pub fn read(architecture: &Architecture, bytes: &[u8]) -> anyhow::Result<Vec<f32
 
 #[cfg(test)]
 mod tests {
-    use dp_train::model::{convnet, initial_parameters};
+    use crate::convnet;
+    use dp_train::model::initial_parameters;
     use dp_train::seeds::RunSeed;
 
     use super::*;

@@ -17,7 +17,6 @@
 //! ```
 
 mod architecture;
-pub mod convnet;
 mod error;
 mod fitting;
 mod init;

@@ -4,9 +4,10 @@ use std::hint::black_box;
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
+use cifar_convnet::convnet;
 use clap::ValueEnum;
 use dp_train::engine::{Batch, GradientEngine, sgemm_seconds};
-use dp_train::model::{Architecture, convnet, initial_parameters};
+use dp_train::model::{Architecture, initial_parameters};
 use dp_train::seeds::RunSeed;
 use serde::Serialize;
 

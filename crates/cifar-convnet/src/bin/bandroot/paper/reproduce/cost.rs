@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use cifar_convnet::convnet;
 use dp_train::engine::{Batch, Engine, EngineOptions, GradientEngine};
-use dp_train::model::{convnet, initial_parameters};
+use dp_train::model::initial_parameters;
 use dp_train::noise::NoiseStream;
 use dp_train::plan::PlanRequest;
 use dp_train::seeds::{NoiseKey, RunSeed};

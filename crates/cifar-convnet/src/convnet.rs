@@ -1,6 +1,6 @@
 //! The ConvNets of the paper and of the literature it compares with.
 
-use crate::model::{Architecture, ArchitectureError, Layer, Shape};
+use dp_train::model::{Architecture, ArchitectureError, Layer, Shape};
 
 /// Images of CIFAR-10.
 const CIFAR: Shape = Shape::Image { channels: 3, height: 32, width: 32 };
