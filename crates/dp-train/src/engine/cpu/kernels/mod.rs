@@ -4,7 +4,7 @@
 //! vector                       eight floats at once, and the choice of instruction set
 //! plane, tile                  layouts of images, and the one hot loop
 //! geometry, offsets, packing   what a convolution multiplies, and where it lies
-//! direct, transform, winograd  convolutions
+//! direct, winograd             convolutions; transform, transform_1d: Winograd's
 //! grouped                      convolutions group by group
 //! gram                         norms of gradients without the gradients
 //! activation, normalization, pool, reduce
@@ -24,5 +24,6 @@ pub(super) mod reduce;
 pub(super) mod scratch;
 pub(super) mod tile;
 mod transform;
+mod transform_1d;
 pub(super) mod vector;
 pub(super) mod winograd;
