@@ -171,11 +171,11 @@ fn optimal_value(
     participation: &Participation,
     arguments: &Factorize,
 ) -> anyhow::Result<Outcome> {
-    let inverse = workload.inverse().ok_or(mf_core::Error::GeneralWorkload)?;
+    let inverse = workload.inverse().ok_or(mf_core::Error::NotSgd { method: "aof" })?;
     let options = progress::aof_options(&arguments.aof);
     let mut go_on = |_| ControlFlow::Continue(());
     let certificate = aof::solve_single(&inverse, &options, &mut go_on)?.certificate;
-    let lower = workload.as_toeplitz().map(|sgd| Bound {
+    let lower = workload.as_constant_sgd().map(|sgd| Bound {
         theorem: 4,
         kind: "lower",
         value: bounds::any_factorization_lower(sgd, participation),
@@ -259,7 +259,7 @@ fn method(arguments: &Factorize, participation: &Participation) -> anyhow::Resul
 
 /// The bounds that apply to this method and pattern; none for a schedule, which no theorem covers.
 fn theorems(factorization: &Factorization, participation: &Participation) -> Vec<Bound> {
-    let Some(sgd) = factorization.workload().as_toeplitz() else {
+    let Some(sgd) = factorization.workload().as_constant_sgd() else {
         return Vec::new();
     };
     let steps = participation.steps();

@@ -77,9 +77,24 @@ pub enum Error {
         /// Its value.
         value: f64,
     },
-    /// The method needs a workload of SGD, whose inverse has three diagonals.
-    #[error("this method needs the workload of SGD: the inverse of a general matrix has no band")]
-    GeneralWorkload,
+    /// The first coefficient of a Toeplitz workload is 0, so that it has no inverse.
+    #[error("the first coefficient of a workload must not be 0")]
+    ZeroDiagonal,
+    /// The method needs the workload of SGD, and another was given.
+    #[error(
+        "method {method} needs the workload of SGD, which it knows in closed form: a matrix or column \
+         of one's own can be factorized by identity, input, sqrt, bsr, bisr, lambda-cgd, toeplitz, \
+         inverse-toeplitz or normalised-sqrt"
+    )]
+    NotSgd {
+        /// The name of the method.
+        method: &'static str,
+    },
+    /// A strategy of one's own cannot be computed from a workload.
+    #[error(
+        "method own stands for a strategy that the caller has: it cannot be computed from a workload"
+    )]
+    OwnStrategy,
     /// The method needs a constant learning rate, for which the workload is Toeplitz.
     #[error(
         "method {method} is made for a constant learning rate: make the strategy for the \

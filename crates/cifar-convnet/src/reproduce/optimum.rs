@@ -103,7 +103,8 @@ pub(crate) fn solve(rows: &[ErrorRow], arguments: &Aof) -> anyhow::Result<Vec<Op
             };
             let certificate = match (row.regime, &cache) {
                 (Regime::Single, _) => {
-                    let inverse = workload.inverse().ok_or(mf_core::Error::GeneralWorkload)?;
+                    let inverse =
+                        workload.inverse().ok_or(mf_core::Error::NotSgd { method: "aof" })?;
                     aof::solve_single(&inverse, &options, &mut show)?.certificate
                 }
                 (Regime::Repeated, None) => certificate(&Factorization::aof(
