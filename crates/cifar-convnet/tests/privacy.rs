@@ -211,7 +211,7 @@ fn verification_says_yes_to_honest_runs_and_no_to_altered_ones() {
         Method::Toeplitz { bands: 10 },
         Method::InverseToeplitz { bands: 4 },
         Method::Blt { buffers: 2 },
-        Method::NormalisedSquareRoot { bands: 10 },
+        Method::NormalizedSquareRoot { bands: 10 },
     ] {
         let honest = certificate(method, KeyOrigin::OperatingSystem);
         let run = written(folder.path(), &honest, |text| text);

@@ -99,7 +99,7 @@ proptest! {
             Method::Toeplitz { bands: 4 },
             Method::InverseToeplitz { bands: 4 },
             Method::Blt { buffers: 2 },
-            Method::NormalisedSquareRoot { bands: 4 },
+            Method::NormalizedSquareRoot { bands: 4 },
         ]),
     ) {
         let plan = plan(method, clip_norm);

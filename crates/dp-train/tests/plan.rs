@@ -68,7 +68,7 @@ fn requests() -> Vec<PlanRequest> {
     }
     for bands in [7, 30] {
         let learning_rates = Some(cosine(60));
-        let method = Method::NormalisedSquareRoot { bands };
+        let method = Method::NormalizedSquareRoot { bands };
         let strategy_for = StrategyFor::Schedule;
         all.push(request(method));
         all.push(PlanRequest { learning_rates, strategy_for, ..request(method) });
@@ -155,7 +155,7 @@ fn bad_requests_are_refused_with_a_sentence() {
         PlanRequest { method: Method::Bisr { bands: 61 }, ..good() },
         PlanRequest { method: Method::Toeplitz { bands: 0 }, ..good() },
         PlanRequest { method: Method::InverseToeplitz { bands: 61 }, ..good() },
-        PlanRequest { method: Method::NormalisedSquareRoot { bands: 61 }, ..good() },
+        PlanRequest { method: Method::NormalizedSquareRoot { bands: 61 }, ..good() },
         PlanRequest { method: Method::Blt { buffers: 0 }, ..good() },
         PlanRequest { method: Method::Blt { buffers: 7 }, ..good() },
         PlanRequest { method: Method::LambdaCgd { lambda: Some(1.1) }, ..good() },

@@ -56,7 +56,7 @@ impl DecoderNorms {
     }
 }
 
-/// The row norms of `B = A C^-1`, added up and maximised.
+/// The row norms of `B = A C^-1`, added up and maximized.
 ///
 /// | `A` | `C` | time | memory |
 /// |---|---|---|---|

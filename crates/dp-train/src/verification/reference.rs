@@ -26,7 +26,7 @@ impl SlowStrategy {
         match request.method {
             Method::Identity => Some(1),
             Method::Input | Method::SquareRoot => Some(request.steps),
-            Method::Bsr { bands } | Method::NormalisedSquareRoot { bands } => Some(bands),
+            Method::Bsr { bands } | Method::NormalizedSquareRoot { bands } => Some(bands),
             // The inverse is banded, the strategy is not.
             Method::Bisr { .. } | Method::LambdaCgd { lambda: Some(_) } => Some(request.steps),
             _ => None,
@@ -64,7 +64,7 @@ impl SlowStrategy {
         let rows = match method {
             Method::Input => a,
             Method::SquareRoot | Method::Bsr { .. } => square_root_rows(&a),
-            Method::NormalisedSquareRoot { .. } => with_unit_columns(square_root_rows(&a)),
+            Method::NormalizedSquareRoot { .. } => with_unit_columns(square_root_rows(&a)),
             _ => return None,
         };
         Some(Self { rows, toeplitz: None })

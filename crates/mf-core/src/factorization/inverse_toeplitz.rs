@@ -1,6 +1,6 @@
-//! Optimised banded inverse Toeplitz strategies: the best `p` coefficients of `C^-1`.
+//! Optimized banded inverse Toeplitz strategies: the best `p` coefficients of `C^-1`.
 
-use super::quasi_newton::minimise;
+use super::quasi_newton::minimize;
 use super::toeplitz::{LIMITS, correlate};
 use crate::error::Result;
 use crate::participation::Participation;
@@ -27,7 +27,7 @@ const MANY: usize = 32;
 ///
 /// # Errors
 /// As [`Strategy::inverse_toeplitz`].
-pub(super) fn optimise(
+pub(super) fn optimize(
     a: &[f64],
     inverse_root: &[f64],
     exponentials: Option<&Strategy>,
@@ -99,7 +99,7 @@ impl Problem<'_> {
     }
 
     fn descend(&self, start: &[f64], only_certified: bool) -> Vec<f64> {
-        let found = minimise(start[1..].to_vec(), LIMITS, |tail: &[f64]| {
+        let found = minimize(start[1..].to_vec(), LIMITS, |tail: &[f64]| {
             let g = [&[1.0], tail].concat();
             if only_certified && !is_certified(&g, self.participation) {
                 return (f64::INFINITY, vec![0.0; tail.len()]);

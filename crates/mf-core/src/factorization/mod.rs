@@ -16,25 +16,15 @@ use crate::strategy::Strategy;
 use crate::workload::Workload;
 
 pub mod bsr;
-
 pub mod bisr;
-
 pub mod lambda_cgd;
-
 mod quasi_newton;
-
 pub mod toeplitz;
-
 pub mod inverse_toeplitz;
-
 pub mod blt;
-
-pub mod normalised_root;
-
+pub mod normalized_root;
 pub mod triangular_root;
-
 pub mod aof;
-
 pub mod cache;
 
 /// How the strategy `C` is chosen.
@@ -85,7 +75,7 @@ pub enum Method {
     },
     /// The first `bands` diagonals of `A^{1/2}`, every column scaled to unit norm.
     #[serde(rename = "normalised-sqrt")]
-    NormalisedSquareRoot {
+    NormalizedSquareRoot {
         /// `p`, the number of diagonals.
         bands: usize,
     },
@@ -114,7 +104,7 @@ impl Method {
             Method::Toeplitz { .. } => "toeplitz",
             Method::InverseToeplitz { .. } => "inverse-toeplitz",
             Method::Blt { .. } => "blt",
-            Method::NormalisedSquareRoot { .. } => "normalised-sqrt",
+            Method::NormalizedSquareRoot { .. } => "normalised-sqrt",
             Method::Aof { .. } => "aof",
             Method::Own => "own",
         }
@@ -127,7 +117,7 @@ impl Method {
             | Method::Bisr { bands }
             | Method::Toeplitz { bands }
             | Method::InverseToeplitz { bands }
-            | Method::NormalisedSquareRoot { bands }
+            | Method::NormalizedSquareRoot { bands }
             | Method::Aof { bands, .. } => Some(bands),
             Method::Blt { buffers } => Some(buffers),
             Method::Identity
@@ -235,7 +225,7 @@ impl Factorization {
             }
             Method::Toeplitz { bands } => {
                 let (a, bands) = (column(n)?, checked(bands)?);
-                toeplitz::optimise(&a, &root(&workload, &a[..bands])?, participation)?
+                toeplitz::optimize(&a, &root(&workload, &a[..bands])?, participation)?
             }
             Method::InverseToeplitz { bands } => {
                 let (a, bands) = (column(n)?, checked(bands)?);
@@ -244,7 +234,7 @@ impl Factorization {
                     Some(sgd) if bands > 1 => Some(blt::fit(sgd, participation, 2)?),
                     _ => None,
                 };
-                inverse_toeplitz::optimise(&a, &inverse_root, exponentials.as_ref(), participation)?
+                inverse_toeplitz::optimize(&a, &inverse_root, exponentials.as_ref(), participation)?
             }
             Method::Blt { buffers } => {
                 let closed_form = match workload.as_sgd() {
@@ -254,9 +244,9 @@ impl Factorization {
                 let sgd = workload.as_constant_sgd().ok_or(closed_form)?;
                 blt::fit(sgd, participation, buffers)?
             }
-            Method::NormalisedSquareRoot { bands } => {
+            Method::NormalizedSquareRoot { bands } => {
                 let root = square_root(&workload, bands)?.to_rows()?;
-                Strategy::banded(normalised_root::with_unit_columns(&root)?)?
+                Strategy::banded(normalized_root::with_unit_columns(&root)?)?
             }
             Method::Aof { bands, tolerance } => {
                 let options = aof::Options { relative_gap: tolerance, ..aof::Options::default() };

@@ -1,6 +1,6 @@
-//! Optimised banded Toeplitz strategies: the best `p` coefficients of `C`.
+//! Optimized banded Toeplitz strategies: the best `p` coefficients of `C`.
 
-use super::quasi_newton::{Limits, minimise};
+use super::quasi_newton::{Limits, minimize};
 use crate::error::Result;
 use crate::participation::Participation;
 use crate::sensitivity;
@@ -24,7 +24,7 @@ const DIRECT: usize = 64;
 ///
 /// # Errors
 /// As [`Strategy::toeplitz`].
-pub(super) fn optimise(a: &[f64], root: &[f64], participation: &Participation) -> Result<Strategy> {
+pub(super) fn optimize(a: &[f64], root: &[f64], participation: &Participation) -> Result<Strategy> {
     let (n, bands) = (participation.steps(), root.len());
     let start: Vec<f64> = root.iter().map(|c| c / root[0]).collect();
     if bands == 1 {
@@ -36,7 +36,7 @@ pub(super) fn optimise(a: &[f64], root: &[f64], participation: &Participation) -
         gradient.remove(0);
         (value, gradient)
     };
-    let c = [&[1.0], &minimise(start[1..].to_vec(), LIMITS, value).x[..]].concat();
+    let c = [&[1.0], &minimize(start[1..].to_vec(), LIMITS, value).x[..]].concat();
     let disjoint =
         bands <= participation.min_separation() || participation.max_participations() == 1;
     if disjoint || sensitivity::is_unimodal(&c) {
@@ -54,8 +54,8 @@ pub(super) fn optimise(a: &[f64], root: &[f64], participation: &Participation) -
     // Equal steps of the BSR would have no logarithm.
     let least = 1e-12;
     let down = |j: usize| (start[j] - start.get(j + 1).copied().unwrap_or(0.0)).max(least).ln();
-    let found = minimise((0..bands).map(down).collect(), LIMITS, falling);
-    let narrow = optimise(a, &root[..participation.min_separation()], participation)?;
+    let found = minimize((0..bands).map(down).collect(), LIMITS, falling);
+    let narrow = optimize(a, &root[..participation.min_separation()], participation)?;
     match narrow.as_toeplitz() {
         Some(c) if log_error(a, c, participation).0 <= found.value => Ok(narrow),
         _ => {

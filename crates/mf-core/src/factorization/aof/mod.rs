@@ -1,7 +1,7 @@
 //! Approximately optimal factorization (AOF) `A = B C` of a workload under repeated or single
 //! participation.
 //!
-//! `C` is the lower-triangular factor of the matrix `S = CᵀC` that minimises `f(S) = tr(AᵀA S⁻¹) =
+//! `C` is the lower-triangular factor of the matrix `S = CᵀC` that minimizes `f(S) = tr(AᵀA S⁻¹) =
 //! ‖A C⁻¹‖²_F` subject to `S_jj = 1` and `S_ij = 0` for `|i − j| ≥ b` (Kalinin & Lampert 2024,
 //! Definition 2, arXiv:2405.13763). Unit columns and at most `b` bands make `sens(C) = √k` exactly
 //! when the same example takes part at most `k` times, at least `b` steps apart, so the expected
@@ -23,39 +23,22 @@
 //! * `converged` is true only if the certified gap is the one asked for or smaller.
 
 mod lanes;
-
 mod window;
-
 mod workload;
-
 mod objective;
-
 mod cholesky;
-
 mod dual;
-
 mod certificate;
-
 mod modes;
-
 mod triangular;
-
 mod preconditioner;
-
 mod lbfgs;
-
 mod descent;
-
 mod warm_start;
-
 mod solver;
-
 mod rational;
-
 mod pentadiagonal;
-
 mod anderson;
-
 mod single;
 
 use std::ops::ControlFlow;

@@ -63,7 +63,7 @@ pub(super) fn solve_chain(
                 Some(columns) => stretch(&columns, bands, length),
                 None => square_root(&short, bands),
             };
-            let (columns, _) = minimise(&short, bands, options, from, Goal::Loose, session)?;
+            let (columns, _) = minimize(&short, bands, options, from, Goal::Loose, session)?;
             warm = Some(columns);
         }
     }
@@ -71,7 +71,7 @@ pub(super) fn solve_chain(
         Some(columns) => stretch(&columns, bands, n),
         None => square_root(inverse, bands),
     };
-    minimise(inverse, bands, options, from, Goal::Certified, session)
+    minimize(inverse, bands, options, from, Goal::Certified, session)
 }
 
 /// Refreshes at 0, 5, 15, 35, … steps: often while the factor still moves, rarely later.
@@ -86,7 +86,7 @@ fn precondition(descent: &Descent, bands: usize) -> Preconditioner {
     Preconditioner::new(bands, &dual, &gram, &output, descent.objective().stride())
 }
 
-fn minimise(
+fn minimize(
     inverse: &InverseWorkload,
     bands: usize,
     options: &Options,
