@@ -169,6 +169,7 @@ fn certificate(method: Method, key: KeyOrigin) -> Certificate {
     let plan = DpPlan::new(PlanRequest {
         sgd: Sgd::new(0.999, 0.9).unwrap(),
         learning_rates: None,
+        workload_column: None,
         strategy_for: StrategyFor::default(),
         method,
         steps: 40,

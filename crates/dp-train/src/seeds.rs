@@ -11,6 +11,7 @@ use chacha20::ChaCha20Rng;
 use chacha20::rand_core::SeedableRng;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use thiserror::Error;
 
 /// What a stream of random numbers is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,16 +146,9 @@ impl fmt::Debug for NoiseKey {
 }
 
 /// The operating system gave no random bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the operating system has no random bytes for the noise key")]
 pub struct NoEntropy;
-
-impl fmt::Display for NoEntropy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the operating system has no random bytes for the noise key")
-    }
-}
-
-impl std::error::Error for NoEntropy {}
 
 #[cfg(test)]
 mod tests {

@@ -20,6 +20,7 @@ fn plan(method: Method, clip_norm: f64) -> DpPlan {
     DpPlan::new(PlanRequest {
         sgd: Sgd::new(0.99, 0.5).unwrap(),
         learning_rates: None,
+        workload_column: None,
         strategy_for: StrategyFor::ConstantRate,
         method,
         steps: 25,

@@ -1,9 +1,9 @@
 //! From a config to the request of a plan: epochs and batches become `n`, `b` and `k`.
 
 use anyhow::ensure;
+use dp_train::NonPrivateRequest;
 use dp_train::calibration;
 use dp_train::plan::{self, PlanRequest};
-use dp_train::training::open::OpenRequest;
 use mf_core::Sgd;
 
 use super::error::RequestError;
@@ -186,6 +186,7 @@ impl Config {
         Ok(PlanRequest {
             sgd: self.sgd()?,
             learning_rates: self.optimizer.factors(total)?,
+            workload_column: None,
             strategy_for: match noise.strategy_for {
                 StrategyFor::ConstantRate => plan::StrategyFor::ConstantRate,
                 StrategyFor::Schedule => plan::StrategyFor::Schedule,
@@ -208,7 +209,7 @@ impl Config {
     }
 
     /// The request of a run without privacy.
-    pub(crate) fn open_request(&self) -> Result<OpenRequest, RequestError> {
+    pub(crate) fn open_request(&self) -> Result<NonPrivateRequest, RequestError> {
         if self.training.record == Record::Public {
             return Err(RequestError::NothingPublic);
         }
@@ -216,7 +217,7 @@ impl Config {
             checked_clip_norm("optimizer", clip_norm)?;
         }
         let Steps { total, .. } = self.steps()?;
-        Ok(OpenRequest {
+        Ok(NonPrivateRequest {
             sgd: self.sgd()?,
             learning_rate: self.optimizer.learning_rate as f32,
             factors: self.optimizer.factors(total)?,

@@ -11,7 +11,7 @@ use dp_train::seal::{Seal, SealDifference};
 use dp_train::seeds::{NoiseKey, RunSeed};
 use dp_train::training::Training;
 use dp_train::training::checkpoint::ResumeError;
-use dp_train::training::open::{OpenRequest, OpenTraining};
+use dp_train::training::non_private::{NonPrivateRequest, NonPrivateTraining};
 
 use crate::config::Config;
 use crate::config::privacy::Privacy;
@@ -24,7 +24,7 @@ pub(super) enum Request {
     /// With a guarantee, at this learning rate.
     Private(Box<DpPlan>, f32),
     /// Without.
-    Open(OpenRequest),
+    Open(NonPrivateRequest),
 }
 
 impl Request {
@@ -53,7 +53,7 @@ pub(super) enum State {
     /// Every step goes through the mechanism.
     Private(Box<Training>),
     /// `privacy = "none"`; clipped to a norm if there is one.
-    Open(Box<OpenTraining>, Option<f64>),
+    Open(Box<NonPrivateTraining>, Option<f64>),
 }
 
 /// What a step saw; not private.
@@ -85,7 +85,7 @@ impl State {
                 State::Private(Box::new(training))
             }
             (Request::Open(request), Privacy::None) => {
-                let training = OpenTraining::new(request, parameters, examples, seed)?;
+                let training = NonPrivateTraining::new(request, parameters, examples, seed)?;
                 State::Open(Box::new(training), config.optimizer.clip_norm)
             }
             _ => bail!("the request is not that of the config"),
@@ -114,7 +114,7 @@ impl State {
                 loaded.map(|(training, note)| (State::Private(Box::new(training)), note))
             }
             Request::Open(request) => {
-                let loaded = OpenTraining::load(request.clone(), examples, seed, seal, file);
+                let loaded = NonPrivateTraining::load(request.clone(), examples, seed, seal, file);
                 let state = |training| State::Open(Box::new(training), config.optimizer.clip_norm);
                 loaded.map(|(training, note)| (state(training), note))
             }
@@ -180,13 +180,12 @@ impl State {
         match self {
             State::Private(training) => {
                 let clip_norm = training.plan().request().clip_norm;
-                let counts = training.step(|parameters, batch| -> anyhow::Result<_> {
+                let counts = training.step(|parameters, batch, sum| -> anyhow::Result<_> {
                     let copies = feed.copies();
                     let batch = feed.load(step, batch, 1);
-                    let (sum, metrics) =
+                    (*sum, seen.metrics) =
                         engine.clipped_sum_of_means(parameters, batch, copies, clip_norm)?;
-                    seen.metrics = metrics;
-                    Ok(sum)
+                    Ok(())
                 })?;
                 (seen.examples, seen.clipped) = (counts.examples, Some(counts.clipped));
             }

@@ -146,7 +146,7 @@ impl Folder<'_> {
         self.find(same, format!("noise_key: config.toml asks for a {origin}"));
         let examples = config.data.training_examples();
         self.find(
-            examples == Ok(certificate.realised.examples),
+            examples == Ok(certificate.realized.examples),
             format!("realised.examples: {} in config.toml", examples.unwrap_or(0)),
         );
         let (least, trials) = (config.privacy.trials(), certificate.trials);
@@ -178,12 +178,12 @@ impl Folder<'_> {
                 return Ok(());
             }
         };
-        let Certificate { plan, statement, realised, .. } = self.certificate;
+        let Certificate { plan, statement, realized, .. } = self.certificate;
         let mut claims = vec![
             ("epsilon", summary.epsilon == Some(plan.request.epsilon)),
             ("delta", summary.delta == Some(plan.request.delta)),
             ("private", summary.private == self.verdict.secret_key),
-            ("steps", summary.steps == realised.steps),
+            ("steps", summary.steps == realized.steps),
         ];
         match (&summary.statement, self.certificate.format.as_str()) {
             // The first runs had no statement in their summary.
@@ -210,7 +210,7 @@ impl Folder<'_> {
         let Some(bytes) = self.read(CONTINUATIONS)? else { return Ok(()) };
         let noted: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let runs = noted["released"].as_array().cloned().unwrap_or_default();
-        let id = self.certificate.realised.run_id.as_str();
+        let id = self.certificate.realized.run_id.as_str();
         let alone = runs.len() == 1 && runs[0][0].as_str() == Some(id);
         self.find(alone, format!("realised.run_id: {CONTINUATIONS} names this run alone"));
         Ok(())
