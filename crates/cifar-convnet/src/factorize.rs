@@ -6,9 +6,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
+use mf_core::bounds::{self, Bound};
 use mf_core::factorization::aof::{self, Certificate, DENSE_LIMIT};
 use mf_core::sensitivity::{self, Sensitivity};
-use mf_core::{Factorization, Loss, Method, Participation, Sgd, Strategy, Workload, bounds};
+use mf_core::{Factorization, Loss, Method, Participation, Sgd, Strategy, Workload};
 use serde::Serialize;
 
 use crate::cli::Factorize;
@@ -55,14 +56,6 @@ struct Optimum {
     converged: bool,
     /// Whether the solution was found on disk; the seconds are then those of reading it.
     cached: bool,
-}
-
-/// What a theorem says of the expected error.
-#[derive(Debug, Serialize)]
-struct Bound {
-    theorem: u8,
-    kind: &'static str,
-    value: f64,
 }
 
 /// A factorization measured, or only the value of one that is too large to form.
@@ -158,7 +151,7 @@ fn outcome(
         sensitivity,
         expected_error: loss.expected_error,
         rows: Some(loss),
-        bounds: theorems(&factorization, participation),
+        bounds: bounds::of(&factorization, participation),
         certificate: factorization.certificate().cloned(),
         cached,
     })
@@ -255,49 +248,6 @@ fn method(arguments: &Factorize, participation: &Participation) -> anyhow::Resul
     };
     let method = choice.method(participation.steps(), participation.min_separation());
     Ok(method.map_err(|error| BadArgument(error.sentence("--")))?)
-}
-
-/// The bounds that apply to this method and pattern; none for a schedule, which no theorem covers.
-fn theorems(factorization: &Factorization, participation: &Participation) -> Vec<Bound> {
-    let Some(sgd) = factorization.workload().as_constant_sgd() else {
-        return Vec::new();
-    };
-    let steps = participation.steps();
-    let single = participation.max_participations() == 1;
-    let (lower, upper, leading) = ("lower", "upper", "leading term");
-    let bound = |theorem, kind, value| Bound { theorem, kind, value };
-    let any = if single { 4 } else { 8 };
-    let mut found = vec![bound(any, lower, bounds::any_factorization_lower(sgd, participation))];
-    match factorization.method() {
-        Method::SquareRoot if single => {
-            let interval = bounds::square_root_single(sgd, steps);
-            found.push(bound(3, lower, interval.lower));
-            found.push(bound(3, upper, interval.upper));
-        }
-        Method::SquareRoot => {
-            if let Some(interval) = bounds::square_root_repeated(sgd, participation) {
-                found.push(bound(7, lower, interval.lower));
-                found.push(bound(7, upper, interval.upper));
-            }
-        }
-        Method::Bsr { bands } if bands <= participation.min_separation() => {
-            found.push(bound(6, leading, bounds::bsr_leading_term(sgd, bands, participation)));
-        }
-        Method::Identity => {
-            found.push(bound(9, lower, bounds::identity_lower(sgd, participation)));
-            if single {
-                found.push(bound(5, upper, bounds::identity_single_upper(sgd, steps)));
-            }
-        }
-        Method::Input => {
-            found.push(bound(9, lower, bounds::input_lower(sgd, participation)));
-            if single {
-                found.push(bound(5, upper, bounds::input_single_upper(sgd, steps)));
-            }
-        }
-        _ => {}
-    }
-    found
 }
 
 fn strategy_csv(strategy: &Strategy) -> anyhow::Result<String> {
