@@ -37,6 +37,12 @@
 //! # Ok::<(), mf_core::Error>(())
 //! ```
 //!
+//! # Workloads and strategies of one's own
+//! [`Workload::toeplitz`] takes the first column of any lower-triangular Toeplitz workload, and the methods that need
+//! no more of it factorize it; `blt` and `aof`, which need SGD's closed form, refuse. A strategy of one's own is a
+//! [`Strategy`] by its coefficients or rows: [`sensitivity::of`] is exact for it or an upper bound, and
+//! [`loss::noise_growth`] says whether its noise survives rounding.
+//!
 //! # Notation
 //! Public names are words; bodies use the letters of the paper (arXiv:2405.13763).
 //!

@@ -78,13 +78,6 @@ impl Sgd {
         }
         coefficients
     }
-
-    /// The three diagonals of `A_{alpha,beta}^-1 = (I - alpha Z)(I - beta Z)` with the shift `Z`:
-    /// `1`, `-(alpha + beta)`, `alpha beta`.
-    pub fn inverse_coefficients(&self) -> [f64; 3] {
-        let (alpha, beta) = (self.decay_factor, self.momentum);
-        [1.0, -(alpha + beta), alpha * beta]
-    }
 }
 
 /// A workload matrix `A` of `n` steps.

@@ -196,7 +196,7 @@ fn load(path: &Path, key: &Key) -> std::result::Result<Option<(BandedLower, Cert
     Ok(Some((rows, header.certificate)))
 }
 
-/// The factorization of an entry whose certificate is that of its rows: unit columns, and `‖A C⁻¹‖²_F` between
+/// The factorization of an entry whose certificate is that of its rows: unit columns, and `||A C^-1||_F^2` between
 /// the two bounds whose gap it states. That the lower one holds only the solver can tell. O(n p^2), as the
 /// loss of a plan.
 fn believed(

@@ -74,7 +74,7 @@ pub(super) fn solve_chain(
     minimize(inverse, bands, options, from, Goal::Certified, session)
 }
 
-/// Refreshes at 0, 5, 15, 35, … steps: often while the factor still moves, rarely later.
+/// Refreshes at 0, 5, 15, 35, ... steps: often while the factor still moves, rarely later.
 fn next_refresh(iteration: usize) -> usize {
     2 * iteration + 5
 }
@@ -169,7 +169,7 @@ fn minimize(
     }
 }
 
-/// `(E − E_lower)/E` for `E ∝ √f`.
+/// `(E - E_lower)/E` for `E proportional to sqrt(f)`.
 pub(in crate::factorization) fn relative_gap(value: f64, lower: f64) -> f64 {
     (1.0 - (lower / value).max(0.0).sqrt()).max(0.0)
 }
