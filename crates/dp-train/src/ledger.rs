@@ -19,7 +19,7 @@ pub struct Ledger {
     run_id: String,
     participation: Participation,
     next_step: usize,
-    /// Steps at which the run was taken up from a checkpoint.
+    /// Steps at which the run was resumed from a checkpoint.
     continued_at: Vec<usize>,
     /// One entry per example of the data set.
     examples: Vec<Uses>,
@@ -103,7 +103,7 @@ pub struct Realized {
     pub least_gap: Option<usize>,
     /// Most uses of one example.
     pub most_uses: usize,
-    /// Steps at which the run was taken up from a checkpoint.
+    /// Steps at which the run was resumed from a checkpoint.
     pub continued_at: Vec<usize>,
 }
 

@@ -1,6 +1,6 @@
 //! Seeds: where randomness comes from, one independent stream per purpose.
 //!
-//! A run has one seed for what may be known (initialisation, order of the examples, augmentation)
+//! A run has one seed for what may be known (initialization, order of the examples, augmentation)
 //! and a separate 256-bit key for the noise. Reusing one stream for two purposes would let the
 //! public one give away the secret one, so each purpose has its own key:
 //! `SHA-256(purpose || seed)`.
@@ -52,8 +52,8 @@ impl RunSeed {
     }
 
     /// The part of the stream for one purpose that belongs to an address: `step` picks the stream of
-    /// the cipher, `index` the block to start from. Blocks are 16 words; who takes more from one index
-    /// reads on into the next.
+    /// the cipher, `index` the block to start from. Blocks are 16 words; whoever takes more from one index
+    /// reads words of the next.
     pub fn stream_at(self, purpose: Purpose, step: u64, index: u64) -> ChaCha20Rng {
         let mut rng = self.stream(purpose);
         rng.set_stream(step);

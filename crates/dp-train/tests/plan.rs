@@ -145,6 +145,7 @@ fn bad_requests_are_refused_with_a_sentence() {
         PlanRequest { clip_norm: f64::INFINITY, ..good() },
         PlanRequest { clip_norm: -1.0, ..good() },
         PlanRequest { batch_size: 0, ..good() },
+        PlanRequest { batch_size: (1 << 20) + 1, ..good() },
         PlanRequest { dim: 0, ..good() },
         PlanRequest { steps: 0, ..good() },
         PlanRequest { min_separation: 0, ..good() },

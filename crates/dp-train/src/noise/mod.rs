@@ -190,6 +190,17 @@ pub fn history_bytes(strategy: &Strategy, kept_rows: Option<usize>, dim: usize) 
     (4 * rows as u64).saturating_mul(dim as u64)
 }
 
+fn too_many_rows(rows: usize, most: Option<usize>) -> String {
+    match most {
+        Some(most) => format!("at most {most} rows of noise can be kept, not {rows}"),
+        None => {
+            "the rows of noise that this strategy keeps cannot be drawn again: keep_rows is for \
+                 methods whose inverse is banded (bisr, lambda-cgd, inverse-toeplitz)"
+                .to_string()
+        }
+    }
+}
+
 /// Why there is no further noise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NoiseError {
@@ -208,10 +219,7 @@ pub enum NoiseError {
         found: usize,
     },
     /// Rows of `Z` cannot be kept, or not so many.
-    #[error(
-        "the rows of noise that this strategy keeps cannot be drawn again: keep_rows is for \
-         methods whose inverse is banded (bisr, lambda-cgd, inverse-toeplitz)"
-    )]
+    #[error("{}", too_many_rows(*rows, *most))]
     KeptRows {
         /// Rows to keep.
         rows: usize,

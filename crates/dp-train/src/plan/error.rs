@@ -79,6 +79,12 @@ pub enum PlanError {
         /// The sensitivity that came out.
         sensitivity: f64,
     },
+    /// The batch size is above [`MOST_EXAMPLES`](crate::gradient::MOST_EXAMPLES).
+    #[error("the batch size must be at most 2^20, but it is {batch_size}")]
+    BatchSize {
+        /// The value given.
+        batch_size: usize,
+    },
     /// The batch size or the number of parameters is 0.
     #[error("the batch size and the number of parameters must be at least 1")]
     Empty,

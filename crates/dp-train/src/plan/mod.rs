@@ -157,7 +157,7 @@ impl DpPlan {
         if !SENSITIVITIES.contains(&sensitivity.value) {
             return Err(PlanError::Sensitivity { sensitivity: sensitivity.value });
         }
-        if has_no_formula(request.method) {
+        if matches!(request.method, Method::Own | Method::Aof { .. }) {
             let growth = loss::noise_growth(&strategy)?;
             // Not a number is not below.
             if !(growth <= MOST_GROWTH) {
@@ -226,13 +226,9 @@ const SENSITIVITIES: RangeInclusive<f64> = 1e-100..=1e100;
 
 /// Rows of noise are rounded to `2^-24` of themselves, so that `C` makes `Z` out of them only up to `2^-24` times the
 /// [growth](loss::noise_growth) of the strategy: with this limit `2^-10` of its standard deviation. Beyond it what
-/// hides the data would no longer be the Gaussian that the plan is calibrated for.
+/// hides the data would no longer be the Gaussian that the plan is calibrated for. Asked of strategies whose rows
+/// come from the caller or from a file; the other methods make no unstable ones.
 const MOST_GROWTH: f64 = 16384.0;
-
-/// Whether a strategy of the method comes from a search or from the caller, so that nothing is known of its inverse.
-fn has_no_formula(method: Method) -> bool {
-    matches!(method, Method::Own | Method::Aof { .. }) || method.is_fitted()
-}
 
 /// The one place where the noise gets its size.
 fn noise_std(request: &PlanRequest, multiplier: f64, sensitivity: &Sensitivity) -> f64 {

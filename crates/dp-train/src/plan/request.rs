@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{DpPlan, PlanError};
 use crate::calibration::{self, Neighbouring};
-use crate::gradient::CLIP_NORMS;
+use crate::gradient::{CLIP_NORMS, MOST_EXAMPLES};
 
 /// Which workload the strategy is made for when the learning rate changes during training.
 ///
@@ -227,6 +227,9 @@ impl PlanRequest {
         }
         if self.batch_size == 0 || self.dim == 0 {
             return Err(PlanError::Empty);
+        }
+        if self.batch_size > MOST_EXAMPLES {
+            return Err(PlanError::BatchSize { batch_size: self.batch_size });
         }
         Ok(())
     }
