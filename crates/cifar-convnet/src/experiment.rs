@@ -1,10 +1,10 @@
 //! From a config to what is run: epochs and batches become `n`, `b` and `k`, layers a model, and these a plan.
 
 use anyhow::ensure;
+use dp_train::NonPrivateRequest;
 use dp_train::calibration;
 use dp_train::model::Architecture;
 use dp_train::plan::{self, DpPlan, PlanError, PlanRequest};
-use dp_train::training::open::OpenRequest;
 use mf_core::Sgd;
 
 use crate::config::error::ConfigError;
@@ -33,7 +33,7 @@ pub enum Kind {
     /// By a plan, whose noise is part of every step.
     Private(Box<DpPlan>),
     /// `privacy = "none"`.
-    NonPrivate(OpenRequest),
+    NonPrivate(NonPrivateRequest),
 }
 
 /// Why a config is no experiment.
@@ -55,7 +55,7 @@ impl Experiment {
     pub fn new(config: Config, solver: &mut Solver<'_>) -> Result<Self, ExperimentError> {
         let kind = match &config.privacy {
             Privacy::Guaranteed(_) => Kind::Private(Box::new(solver.plan(config.plan_request()?)?)),
-            Privacy::None => Kind::NonPrivate(config.open_request()?),
+            Privacy::None => Kind::NonPrivate(config.non_private_request()?),
         };
         let architecture = config.model.architecture(config.data.name)?;
         let steps = config.steps()?;
@@ -157,7 +157,7 @@ impl Config {
     /// That a run can be made of it, as far as that is known without data and factorization.
     pub fn check(&self) -> Result<(), ConfigError> {
         match &self.privacy {
-            Privacy::None => self.open_request().map(drop),
+            Privacy::None => self.non_private_request().map(drop),
             Privacy::Guaranteed(_) => self.plan_request().map(drop),
         }
     }
@@ -238,6 +238,7 @@ impl Config {
         Ok(PlanRequest {
             sgd: self.sgd()?,
             learning_rates: self.optimizer.factors(total)?,
+            workload_column: None,
             strategy_for: match noise.strategy_for {
                 StrategyFor::ConstantRate => plan::StrategyFor::ConstantRate,
                 StrategyFor::Schedule => plan::StrategyFor::Schedule,
@@ -260,7 +261,7 @@ impl Config {
     }
 
     /// The request of a run without privacy.
-    pub fn open_request(&self) -> Result<OpenRequest, ConfigError> {
+    pub fn non_private_request(&self) -> Result<NonPrivateRequest, ConfigError> {
         if self.training.record == Record::Public {
             return Err(ConfigError::NothingPublic);
         }
@@ -268,7 +269,7 @@ impl Config {
             checked_clip_norm("optimizer", clip_norm)?;
         }
         let Steps { total, .. } = self.steps()?;
-        Ok(OpenRequest {
+        Ok(NonPrivateRequest {
             sgd: self.sgd()?,
             learning_rate: self.optimizer.learning_rate as f32,
             factors: self.optimizer.factors(total)?,

@@ -88,7 +88,7 @@ impl Choice {
         let method = match name {
             MethodName::Bsr => Method::Bsr { bands },
             MethodName::Toeplitz => Method::Toeplitz { bands },
-            MethodName::NormalisedSqrt => Method::NormalisedSquareRoot { bands },
+            MethodName::NormalisedSqrt => Method::NormalizedSquareRoot { bands },
             MethodName::Bisr => Method::Bisr { bands: inverse_bands },
             MethodName::InverseToeplitz => Method::InverseToeplitz { bands: inverse_bands },
             // Wider columns that one example uses would overlap.

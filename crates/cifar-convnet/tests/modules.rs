@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 type Module = Vec<String>;
 
 /// The crates as folders with their root files.
-const ROOTS: [(&str, &str); 3] = [
+const ROOTS: [(&str, &str); 4] = [
     ("crates/mf-core/src", "lib.rs"),
+    ("crates/dp-train/src", "lib.rs"),
     ("crates/cifar-convnet/src", "lib.rs"),
     ("crates/cifar-convnet/src/bin/bandroot", "main.rs"),
 ];

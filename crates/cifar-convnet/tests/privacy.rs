@@ -169,6 +169,7 @@ fn certificate(method: Method, key: KeyOrigin) -> Certificate {
     let plan = DpPlan::new(PlanRequest {
         sgd: Sgd::new(0.999, 0.9).unwrap(),
         learning_rates: None,
+        workload_column: None,
         strategy_for: StrategyFor::default(),
         method,
         steps: 40,
@@ -211,7 +212,7 @@ fn verification_says_yes_to_honest_runs_and_no_to_altered_ones() {
         Method::Toeplitz { bands: 10 },
         Method::InverseToeplitz { bands: 4 },
         Method::Blt { buffers: 2 },
-        Method::NormalisedSquareRoot { bands: 10 },
+        Method::NormalizedSquareRoot { bands: 10 },
     ] {
         let honest = certificate(method, KeyOrigin::OperatingSystem);
         let run = written(folder.path(), &honest, |text| text);

@@ -4,9 +4,8 @@
 //! one epoch and at the start of the next, one step apart; in a fixed order two uses are a whole
 //! epoch apart, which is what the sensitivity is computed for.
 
-use std::fmt;
-
 use chacha20::rand_core::Rng;
+use thiserror::Error;
 
 use crate::seeds::{Purpose, RunSeed};
 
@@ -65,23 +64,12 @@ impl Batches {
 }
 
 /// There are not enough examples for one batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the batch size must be between 1 and {examples} examples, but it is {batch_size}")]
 pub struct NoBatch {
     examples: usize,
     batch_size: usize,
 }
-
-impl fmt::Display for NoBatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { examples, batch_size } = self;
-        write!(
-            f,
-            "the batch size must be between 1 and {examples} examples, but it is {batch_size}"
-        )
-    }
-}
-
-impl std::error::Error for NoBatch {}
 
 #[cfg(test)]
 mod tests {

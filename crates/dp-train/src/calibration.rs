@@ -21,6 +21,7 @@ use std::f64::consts::{FRAC_1_SQRT_2, PI};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 /// By which relative amount the multiplier exceeds the root of the equation.
 ///
@@ -67,50 +68,30 @@ impl fmt::Display for Neighbouring {
 }
 
 /// A privacy parameter outside the domain of the Gaussian mechanism.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Error)]
 pub enum CalibrationError {
     /// `epsilon` is not a finite number from [`LEAST_EPSILON`] on.
+    #[error("epsilon must be finite and at least 1e-6, but it is {epsilon}")]
     Epsilon {
         /// The value given.
         epsilon: f64,
     },
     /// `delta` is not from [`LEAST_DELTA`] on and below 1.
+    #[error("delta must be at least 1e-300 and below 1, but it is {delta}")]
     Delta {
         /// The value given.
         delta: f64,
     },
     /// The noise multiplier is not a positive finite number.
+    #[error("the noise multiplier must be positive and finite, but it is {multiplier}")]
     Multiplier {
         /// The value given.
         multiplier: f64,
     },
     /// No double is large or small enough to be the answer.
+    #[error("no representable noise multiplier or epsilon gives this privacy")]
     OutOfRange,
 }
-
-impl fmt::Display for CalibrationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CalibrationError::Epsilon { epsilon } => {
-                write!(f, "epsilon must be finite and at least 1e-6, but it is {epsilon}")
-            }
-            CalibrationError::Delta { delta } => {
-                write!(f, "delta must be at least 1e-300 and below 1, but it is {delta}")
-            }
-            CalibrationError::Multiplier { multiplier } => {
-                write!(
-                    f,
-                    "the noise multiplier must be positive and finite, but it is {multiplier}"
-                )
-            }
-            CalibrationError::OutOfRange => {
-                write!(f, "no representable noise multiplier or epsilon gives this privacy")
-            }
-        }
-    }
-}
-
-impl std::error::Error for CalibrationError {}
 
 /// The smallest `delta` for which a Gaussian release with this multiplier is
 /// `(epsilon, delta)`-private, to about 12 digits. O(1).

@@ -1,12 +1,13 @@
 //! The certificate: what a run writes to `privacy.json` for others to check.
 
-use mf_core::{Buffer, Method, Noising, Strategy};
+use mf_core::{Method, StrategyRecord};
 use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::Fingerprint;
-use crate::ledger::{Ledger, Realised};
+use crate::ledger::{Ledger, Realized};
 use crate::plan::{DpPlan, PlanRecord, PlanRequest};
 use crate::seeds::KeyOrigin;
+use crate::training::Training;
 
 /// The format that is written.
 pub const FORMAT: &str = "bandroot privacy 2";
@@ -52,39 +53,6 @@ pub struct Metric {
     pub name: String,
     /// Whether it may be published.
     pub exposure: Exposure,
-}
-
-/// A Toeplitz strategy by the numbers that a search found.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "form", rename_all = "snake_case", deny_unknown_fields)]
-pub enum RecordedToeplitz {
-    /// The first column of `C`, up to its last coefficient that is not zero.
-    Strategy {
-        /// By lag.
-        coefficients: Vec<f64>,
-    },
-    /// The same of `C^-1`.
-    Inverse {
-        /// By lag.
-        coefficients: Vec<f64>,
-    },
-    /// The buffers of a buffered linear Toeplitz strategy.
-    Buffered {
-        /// Weight and decay of each.
-        buffers: Vec<Buffer>,
-    },
-}
-
-impl RecordedToeplitz {
-    fn of(strategy: &Strategy) -> Option<Self> {
-        Some(match strategy.noising() {
-            Noising::Taps(taps) => Self::Inverse { coefficients: taps.to_vec() },
-            Noising::Buffers(buffers) => Self::Buffered { buffers: buffers.to_vec() },
-            Noising::Recurrence => {
-                Self::Strategy { coefficients: strategy.as_toeplitz()?.to_vec() }
-            }
-        })
-    }
 }
 
 /// Files and data that a certificate speaks of, so that it cannot be laid beside others.
@@ -136,17 +104,19 @@ pub struct Certificate {
     pub statement: String,
     /// The plan, with the hash of `C` and the method of its sensitivity.
     pub plan: PlanRecord,
-    /// The rows of `C` by lag, diagonal first, where no formula gives them.
+    /// The rows of `C` by lag, diagonal first, where a search found them. A strategy of the caller's own stands in the
+    /// plan.
     pub strategy: Option<Vec<Vec<f64>>>,
     /// The same for a Toeplitz strategy that was fitted, in short.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub toeplitz: Option<RecordedToeplitz>,
+    pub toeplitz: Option<StrategyRecord>,
     /// The class of the noise generator.
     pub generator: String,
     /// Whether the noise key was secret or a fixed seed.
     pub noise_key: KeyOrigin,
     /// Who took part, as the ledger saw it.
-    pub realised: Realised,
+    #[serde(rename = "realised")]
+    pub realized: Realized,
     /// What was recorded, and what of it may be published.
     pub metrics: Vec<Metric>,
     /// Runs on the same data among which this one was chosen, itself included. The guarantee is for
@@ -182,19 +152,21 @@ impl Certificate {
                 }
                 _ => None,
             },
-            toeplitz: match request.method.is_fitted() {
-                true => RecordedToeplitz::of(plan.strategy()),
-                false => None,
-            },
+            toeplitz: request.method.is_fitted().then(|| plan.strategy().record()),
             generator: GENERATOR.to_string(),
             noise_key,
-            realised: ledger.realised(),
+            realized: ledger.realized(),
             metrics,
             trials,
             held_out_examples,
             artifacts,
             limits: LIMITS.to_string(),
         }
+    }
+
+    /// The certificate of a run, finished or not.
+    pub fn of(training: &Training, disclosure: Disclosure) -> Self {
+        Self::new(training.plan(), training.key_origin(), training.ledger(), disclosure)
     }
 
     /// The same certificate after more runs were made on the same data. The number never falls.

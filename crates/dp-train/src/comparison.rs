@@ -44,7 +44,7 @@ const MOST_WORK: usize = 4_000_000_000;
 
 /// The factorizations that are worth a look for separation `b` and `n` steps: the two baselines, the square
 /// root, those of one coefficient or few buffers, and the banded ones with bandwidths that double up to `b`;
-/// BSR also with `2 b` and `4 b`, the optimised inverse up to 32, from where on it gains little. Without AOF,
+/// BSR also with `2 b` and `4 b`, the optimized inverse up to 32, from where on it gains little. Without AOF,
 /// which takes longer.
 pub fn usual_methods(steps: usize, min_separation: usize) -> Vec<Method> {
     let mut bandwidths: Vec<usize> = std::iter::successors(Some(2), |p| Some(2 * p))
@@ -68,7 +68,7 @@ pub fn usual_methods(steps: usize, min_separation: usize) -> Vec<Method> {
     );
     let bands = min_separation.min(steps);
     if steps.saturating_mul(bands * bands) <= MOST_WORK {
-        methods.push(Method::NormalisedSquareRoot { bands });
+        methods.push(Method::NormalizedSquareRoot { bands });
     }
     methods
 }

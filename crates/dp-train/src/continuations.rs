@@ -59,6 +59,6 @@ mod tests {
         let other = Ledger::new(pattern, 5).unwrap();
         assert!(known.are_of_others(&other) && !known.are_of_others(&ledger));
         assert!(!Continuations::default().are_of_others(&other));
-        assert_eq!(ledger.realised().continued_at, [4]);
+        assert_eq!(ledger.realized().continued_at, [4]);
     }
 }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use mf_core::{Noising, Strategy};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use thiserror::Error;
 
 /// SHA-256, of bytes or of a strategy's entries as f64 bits in little-endian order.
 ///
@@ -80,16 +81,9 @@ impl From<Fingerprint> for String {
 }
 
 /// A text is not 64 hexadecimal digits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("a fingerprint is 64 hexadecimal digits")]
 pub struct NotAFingerprint;
-
-impl fmt::Display for NotAFingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a fingerprint is 64 hexadecimal digits")
-    }
-}
-
-impl std::error::Error for NotAFingerprint {}
 
 impl FromStr for Fingerprint {
     type Err = NotAFingerprint;

@@ -66,8 +66,9 @@
 //! }
 //! ```
 
-use std::fmt;
 use std::ops::RangeInclusive;
+
+use thiserror::Error;
 
 /// The gradients of one batch, one row per example, as they come from the model.
 #[derive(Debug, Clone, PartialEq)]
@@ -133,6 +134,11 @@ pub const CLIP_NORMS: RangeInclusive<f64> = 1e-30..=1e30;
 /// neighbours differ by at most `zeta (1 + 2 u (k^2 + k + r^2 k))`: 1 + 2^-14 for the 16 examples of a lane on the
 /// CPU in any blocks, and 1 + 2^-12.4 for 4 blocks of 32 on burn's devices.
 ///
+/// [`ClippedSum::add`] and [`PerSampleGradients::clip`] have no parts: norms, products and sums are f64. Adding `m`
+/// examples one by one errs by at most `2^-53` times the norms of all partial sums, `2^-53 m^2 zeta / 2`, so two
+/// neighbours differ by at most `zeta (1 + 2^-53 (m^2 + 2 m))`: 1 + 2^-12.9 for [`MOST_EXAMPLES`]. Adding sums to
+/// one another ([`ClippedSum::add_sum`]) errs by no more than that, on top of what the parts do.
+///
 /// That holds for layers whose gradients are held, and for linear layers. A convolution whose gradients are never
 /// held (ghost norms) sums products that can cancel. Its norms are rounded up so that an example's products add up to
 /// at most `2^10 zeta` without their signs; others in the same block are rounded to the last place of such partial
@@ -141,11 +147,16 @@ pub const CLIP_NORMS: RangeInclusive<f64> = 1e-30..=1e30;
 /// review, which is why this factor is 2^-10.
 pub const SUM_ROUNDING: f64 = 1.0 / 1024.0;
 
+/// Examples that one sum may have: with more, the rounding of sums in f64 would use up [`SUM_ROUNDING`].
+pub const MOST_EXAMPLES: usize = 1 << 20;
+
 /// The sum of gradients that were each clipped to norm at most `clip_norm`.
 ///
 /// # Guarantees
 /// * Zeroing one example moves the sum by at most `(1 + SUM_ROUNDING) clip_norm` ([`SUM_ROUNDING`]).
 /// * All entries are finite.
+///
+/// It can grow by [`add`](Self::add) and [`add_sum`](Self::add_sum), but not be copied, scaled or looked at.
 #[derive(Debug, PartialEq)]
 pub struct ClippedSum {
     sum: Vec<f64>,
@@ -154,6 +165,52 @@ pub struct ClippedSum {
 }
 
 impl ClippedSum {
+    /// The empty sum of gradients with `dim` entries, to which [`add`](Self::add) adds one example after the
+    /// other: O(dim) memory for a batch of any size.
+    ///
+    /// # Errors
+    /// [`GradientError::ClipNorm`] unless the clip norm is in [`CLIP_NORMS`].
+    pub fn new(dim: usize, clip_norm: f64) -> Result<Self, GradientError> {
+        if !CLIP_NORMS.contains(&clip_norm) {
+            return Err(GradientError::ClipNorm { clip_norm });
+        }
+        Ok(Self { sum: vec![0.0; dim], clip_norm, counts: ClipCounts::default() })
+    }
+
+    /// Adds the examples of another sum, say one that an engine clipped.
+    ///
+    /// # Errors
+    /// [`GradientError::Dimension`], [`GradientError::OtherClipNorm`] or [`GradientError::TooMany`], and nothing is
+    /// added.
+    pub fn add_sum(&mut self, other: ClippedSum) -> Result<(), GradientError> {
+        self.check_room(other.dim(), other.counts.examples)?;
+        if other.clip_norm != self.clip_norm {
+            let (expected, found) = (self.clip_norm, other.clip_norm);
+            return Err(GradientError::OtherClipNorm { expected, found });
+        }
+        self.sum.iter_mut().zip(other.sum).for_each(|(sum, other)| *sum += other);
+        self.counts.examples += other.counts.examples;
+        self.counts.clipped += other.counts.clipped;
+        self.counts.non_finite += other.counts.non_finite;
+        Ok(())
+    }
+
+    /// That gradients of `dim` entries of so many examples may be added.
+    pub(crate) fn check_room(&self, dim: usize, examples: usize) -> Result<(), GradientError> {
+        if dim != self.dim() {
+            return Err(GradientError::Dimension { expected: self.dim(), found: dim });
+        }
+        if examples > MOST_EXAMPLES - self.counts.examples.min(MOST_EXAMPLES) {
+            return Err(GradientError::TooMany);
+        }
+        Ok(())
+    }
+
+    /// The sum and what clipping did to it, to add one more example.
+    pub(crate) fn parts_mut(&mut self) -> (&mut [f64], &mut ClipCounts) {
+        (&mut self.sum, &mut self.counts)
+    }
+
     /// The sum that clipping computed. Whoever calls this vouches for the guarantees.
     pub(crate) fn from_clipping(sum: Vec<f64>, clip_norm: f64, counts: ClipCounts) -> Self {
         Self { sum, clip_norm, counts }
@@ -207,7 +264,7 @@ impl PrivateGradient {
 ///
 /// Moves parameters only through
 /// [`Momentum::step_without_privacy`](crate::update::Momentum::step_without_privacy), which
-/// [`OpenTraining`](crate::training::open::OpenTraining) calls and no private run does.
+/// [`NonPrivateTraining`](crate::training::non_private::NonPrivateTraining) calls and no private run does.
 #[derive(Debug, PartialEq)]
 pub struct NonPrivateGradient {
     values: Vec<f32>,
@@ -233,9 +290,10 @@ impl NonPrivateGradient {
 }
 
 /// What can be wrong with gradients.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Error)]
 pub enum GradientError {
     /// A gradient has the wrong number of entries.
+    #[error("a gradient must have {expected} entries, but it has {found}")]
     Dimension {
         /// Entries that were needed.
         expected: usize,
@@ -243,23 +301,20 @@ pub enum GradientError {
         found: usize,
     },
     /// The clip norm is not in [`CLIP_NORMS`].
+    #[error("the clip norm must be between 1e-30 and 1e30, but it is {clip_norm}")]
     ClipNorm {
         /// The value given.
         clip_norm: f64,
     },
+    /// A sum was clipped to another norm than the one it is added to.
+    #[error("the sum is for clip norm {expected}, but {found} was used")]
+    OtherClipNorm {
+        /// The clip norm of the sum that grows.
+        expected: f64,
+        /// The clip norm of the sum to add.
+        found: f64,
+    },
+    /// There would be more than [`MOST_EXAMPLES`] in one sum.
+    #[error("a sum can have at most 2^20 examples")]
+    TooMany,
 }
-
-impl fmt::Display for GradientError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            GradientError::Dimension { expected, found } => {
-                write!(f, "a gradient must have {expected} entries, but it has {found}")
-            }
-            GradientError::ClipNorm { clip_norm } => {
-                write!(f, "the clip norm must be between 1e-30 and 1e30, but it is {clip_norm}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for GradientError {}

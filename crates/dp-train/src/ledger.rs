@@ -1,9 +1,8 @@
 //! The ledger: who took part when, checked against the plan while it happens.
 
-use std::fmt;
-
 use mf_core::Participation;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::seeds::NoEntropy;
 
@@ -20,7 +19,7 @@ pub struct Ledger {
     run_id: String,
     participation: Participation,
     next_step: usize,
-    /// Steps at which the run was taken up from a checkpoint.
+    /// Steps at which the run was resumed from a checkpoint.
     continued_at: Vec<usize>,
     /// One entry per example of the data set.
     examples: Vec<Uses>,
@@ -77,16 +76,9 @@ impl TryFrom<Unchecked> for Ledger {
 }
 
 /// A ledger in a file that no run can have written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the ledger contradicts its own participation: no run can have written it")]
 pub struct Impossible;
-
-impl fmt::Display for Impossible {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the ledger contradicts its own participation: no run can have written it")
-    }
-}
-
-impl std::error::Error for Impossible {}
 
 impl Uses {
     /// Steps from the last use to this one.
@@ -98,7 +90,7 @@ impl Uses {
 /// What the ledger saw, for the certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Realised {
+pub struct Realized {
     /// Random name of the run.
     pub run_id: String,
     /// Steps that were taken.
@@ -111,7 +103,7 @@ pub struct Realised {
     pub least_gap: Option<usize>,
     /// Most uses of one example.
     pub most_uses: usize,
-    /// Steps at which the run was taken up from a checkpoint.
+    /// Steps at which the run was resumed from a checkpoint.
     pub continued_at: Vec<usize>,
 }
 
@@ -197,8 +189,8 @@ impl Ledger {
     }
 
     /// What was seen so far.
-    pub fn realised(&self) -> Realised {
-        Realised {
+    pub fn realized(&self) -> Realized {
+        Realized {
             run_id: self.run_id.clone(),
             steps: self.next_step,
             examples: self.examples.len(),
@@ -211,9 +203,10 @@ impl Ledger {
 }
 
 /// What happened that the plan does not cover.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Violation {
     /// A step was left out or done twice.
+    #[error("step {expected} comes next, but step {found} was recorded")]
     Step {
         /// The step that comes next.
         expected: usize,
@@ -221,11 +214,13 @@ pub enum Violation {
         found: usize,
     },
     /// More steps than the sensitivity is for.
+    #[error("the privacy guarantee is for {steps} steps, and all have been taken")]
     TooManySteps {
         /// `n`.
         steps: usize,
     },
     /// An example came back too early.
+    #[error("example {example} came back after {gap} steps; the plan is for at least {least}")]
     Separation {
         /// The example.
         example: u32,
@@ -235,6 +230,7 @@ pub enum Violation {
         least: usize,
     },
     /// An example was used too often.
+    #[error("example {example} was to be used more than {most} times")]
     Participations {
         /// The example.
         example: u32,
@@ -242,6 +238,7 @@ pub enum Violation {
         most: usize,
     },
     /// An example that the data set does not have.
+    #[error("example {example} does not exist; there are {known}")]
     Unknown {
         /// The example.
         example: u32,
@@ -249,31 +246,6 @@ pub enum Violation {
         known: usize,
     },
 }
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Violation::Step { expected, found } => {
-                write!(f, "step {expected} comes next, but step {found} was recorded")
-            }
-            Violation::TooManySteps { steps } => {
-                write!(f, "the privacy guarantee is for {steps} steps, and all have been taken")
-            }
-            Violation::Separation { example, gap, least } => write!(
-                f,
-                "example {example} came back after {gap} steps; the plan is for at least {least}"
-            ),
-            Violation::Participations { example, most } => {
-                write!(f, "example {example} was to be used more than {most} times")
-            }
-            Violation::Unknown { example, known } => {
-                write!(f, "example {example} does not exist; there are {known}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Violation {}
 
 #[cfg(test)]
 mod tests {
@@ -289,9 +261,9 @@ mod tests {
         for (step, batch) in [&[0, 1][..], &[2], &[], &[1, 0], &[3]].into_iter().enumerate() {
             ledger.record(step, batch).unwrap();
         }
-        let realised = ledger.realised();
-        assert_eq!((realised.steps, realised.examples, realised.examples_used), (5, 5, 4));
-        assert_eq!((realised.least_gap, realised.most_uses), (Some(3), 2));
+        let realized = ledger.realized();
+        assert_eq!((realized.steps, realized.examples, realized.examples_used), (5, 5, 4));
+        assert_eq!((realized.least_gap, realized.most_uses), (Some(3), 2));
     }
 
     #[test]

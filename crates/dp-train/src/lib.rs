@@ -1,87 +1,67 @@
 //! Private SGD with matrix-factorization noise.
 //!
+//! A plan settles everything that privacy depends on before any data is read; [`Training`] runs it, with gradients
+//! from anywhere; the certificate says what can be claimed, and anyone can [`verify`] it.
+//!
+//! ```
+//! use dp_train::{Budget, Clipping, NoiseKey, PlanRequest, RunSeed, Training, TrainingError};
+//! use mf_core::{Method, Participation, Sgd};
+//!
+//! // The mean of 1,000 numbers: 4 epochs of 10 batches of 100 examples, one parameter.
+//! let data: Vec<f32> = (0..1000).map(|i| i as f32 / 1000.0).collect();
+//! let (sgd, participation) = (Sgd::new(1.0, 0.9)?, Participation::epochs(4, 10)?);
+//! let budget = Budget { epsilon: 4.0, delta: 1e-5 };
+//! let clipping = Clipping { batch_size: 100, clip_norm: 1.0 };
+//! let plan = PlanRequest::new(Method::Bsr { bands: 10 }, sgd, participation, budget, clipping, 1).plan()?;
+//! let mut training = Training::new(plan, vec![0.0], 1000, 0.05, RunSeed(1), NoiseKey::from_os()?)?;
+//! while !training.is_finished() {
+//!     training.step(|parameters, batch, sum| -> Result<(), TrainingError> {
+//!         batch.iter().try_for_each(|&i| Ok(sum.add(&[parameters[0] - data[i as usize]])?))
+//!     })?;
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! ```text
-//! PlanRequest -> DpPlan -> Mechanism                       before any data is read
+//! PlanRequest -> DpPlan -> Training                        before any data is read
 //! PerSampleGradients -> ClippedSum -> PrivateGradient      in every step
 //! Ledger -> Certificate -> Verdict                         for anyone to check afterwards
 //! ```
 //!
 //! The whole training is one Gaussian release of `C X`: [`calibration`] says how much noise it
 //! needs, [`noise`] streams it as rows of `C^-1 Z`, and the types in [`gradient`] see to it that
-//! each step gets its row exactly once. DP-SGD is the strategy `C = I`.
-//!
-//! ```
-//! use dp_train::gradient::PerSampleGradients;
-//! use dp_train::mechanism::Mechanism;
-//! use dp_train::plan::{DpPlan, PlanRequest, StrategyFor};
-//! use dp_train::seeds::NoiseKey;
-//! use dp_train::update::Momentum;
-//! use mf_core::{Method, Sgd};
-//!
-//! // 10 epochs of 100 batches of 500 examples, three parameters.
-//! let plan = DpPlan::new(PlanRequest {
-//!     sgd: Sgd::new(0.999, 0.9)?,
-//!     learning_rates: None,
-//!     strategy_for: StrategyFor::ConstantRate,
-//!     method: Method::Bsr { bands: 100 },
-//!     steps: 1000,
-//!     min_separation: 100,
-//!     max_participations: None,
-//!     clip_norm: 1.0,
-//!     batch_size: 500,
-//!     epsilon: 4.0,
-//!     delta: 1e-5,
-//!     neighbouring: Default::default(),
-//!     dim: 3,
-//!     keep_rows: None,
-//! })?;
-//! let mut mechanism = Mechanism::new(&plan, NoiseKey::from_os()?)?;
-//! let mut momentum = Momentum::new(plan.request().sgd, 3);
-//! let mut parameters = [0.0_f32; 3];
-//!
-//! let mut gradients = PerSampleGradients::new(3);
-//! gradients.push(&[0.3, -2.0, 0.5])?;
-//! let gradient = mechanism.privatize(gradients.clip(1.0)?)?;
-//! momentum.step(&mut parameters, gradient, 0.1);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! each step gets its row exactly once. DP-SGD is the strategy `C = I`. A strategy of one's own enters by
+//! [`DpPlan::with_strategy`], a workload of one's own by [`PlanRequest::with_workload`], an optimizer of one's own by
+//! using the [`mechanism`] without [`Training`].
 
 pub mod calibration;
-
 pub mod fingerprint;
-
 pub mod seeds;
-
 pub mod plan;
-
 pub mod comparison;
-
 pub mod batches;
-
 pub mod ledger;
-
 pub mod continuations;
-
 pub mod model;
-
 pub mod engine;
-
 pub mod gradient;
-
 pub mod clip;
-
 pub mod noise;
-
 pub mod mechanism;
-
 pub mod update;
-
 pub mod seal;
-
 pub mod training;
-
 pub mod certificate;
-
 pub mod verification;
-
 pub mod audit;
+
+pub use mf_core;
+
+pub use calibration::Neighbouring;
+pub use certificate::{Certificate, Disclosure};
+pub use gradient::{ClippedSum, PrivateGradient};
+pub use plan::{Budget, Clipping, DpPlan, PlanError, PlanRequest, StrategyFor};
+pub use seeds::{NoiseKey, RunSeed};
+pub use training::non_private::{NonPrivateRequest, NonPrivateTraining};
+pub use training::{Training, TrainingError};
+pub use verification::{Verdict, verify};

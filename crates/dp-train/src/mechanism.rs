@@ -1,9 +1,10 @@
 //! The mechanism: noise of the plan's size on the sums of the plan's steps.
 
-use std::fmt;
 use std::io::{self, Read, Write};
 
-use crate::gradient::{ClippedSum, PrivateGradient};
+use thiserror::Error;
+
+use crate::gradient::{ClipCounts, ClippedSum, PrivateGradient};
 use crate::noise::checkpoint::CheckpointError;
 use crate::noise::{NoiseError, NoiseStream};
 use crate::plan::DpPlan;
@@ -120,6 +121,15 @@ impl Mechanism {
         self.stream.key_origin()
     }
 
+    /// The empty sum of a step: dimension and clip norm are those of the plan.
+    pub fn empty_sum(&self) -> ClippedSum {
+        ClippedSum::from_clipping(
+            vec![0.0; self.stream.dim()],
+            self.clip_norm,
+            ClipCounts::default(),
+        )
+    }
+
     /// Adds the noise of the next step to a sum and divides by the batch size. The sum of an empty
     /// batch is zero and gets its noise like any other.
     ///
@@ -146,11 +156,13 @@ impl Mechanism {
 }
 
 /// Why a sum cannot be made private.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Error)]
 pub enum MechanismError {
     /// There is no noise for it.
-    Noise(NoiseError),
+    #[error(transparent)]
+    Noise(#[from] NoiseError),
     /// The sum was clipped to another norm than the noise is for.
+    #[error("the noise is for clip norm {expected}, but the sum was clipped to {found}")]
     ClipNorm {
         /// The plan's clip norm.
         expected: f64,
@@ -158,23 +170,3 @@ pub enum MechanismError {
         found: f64,
     },
 }
-
-impl From<NoiseError> for MechanismError {
-    fn from(error: NoiseError) -> Self {
-        MechanismError::Noise(error)
-    }
-}
-
-impl fmt::Display for MechanismError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            MechanismError::Noise(error) => error.fmt(f),
-            MechanismError::ClipNorm { expected, found } => write!(
-                f,
-                "the noise is for clip norm {expected}, but the sum was clipped to {found}"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for MechanismError {}

@@ -1,6 +1,6 @@
 //! Seeds: where randomness comes from, one independent stream per purpose.
 //!
-//! A run has one seed for what may be known (initialisation, order of the examples, augmentation)
+//! A run has one seed for what may be known (initialization, order of the examples, augmentation)
 //! and a separate 256-bit key for the noise. Reusing one stream for two purposes would let the
 //! public one give away the secret one, so each purpose has its own key:
 //! `SHA-256(purpose || seed)`.
@@ -11,6 +11,7 @@ use chacha20::ChaCha20Rng;
 use chacha20::rand_core::SeedableRng;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use thiserror::Error;
 
 /// What a stream of random numbers is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,8 +52,8 @@ impl RunSeed {
     }
 
     /// The part of the stream for one purpose that belongs to an address: `step` picks the stream of
-    /// the cipher, `index` the block to start from. Blocks are 16 words; who takes more from one index
-    /// reads on into the next.
+    /// the cipher, `index` the block to start from. Blocks are 16 words; whoever takes more from one index
+    /// reads words of the next.
     pub fn stream_at(self, purpose: Purpose, step: u64, index: u64) -> ChaCha20Rng {
         let mut rng = self.stream(purpose);
         rng.set_stream(step);
@@ -145,16 +146,9 @@ impl fmt::Debug for NoiseKey {
 }
 
 /// The operating system gave no random bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the operating system has no random bytes for the noise key")]
 pub struct NoEntropy;
-
-impl fmt::Display for NoEntropy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the operating system has no random bytes for the noise key")
-    }
-}
-
-impl std::error::Error for NoEntropy {}
 
 #[cfg(test)]
 mod tests {

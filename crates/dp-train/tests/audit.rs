@@ -17,6 +17,7 @@ fn plan(method: Method, steps: usize, min_separation: usize, clip_norm: f64) -> 
     DpPlan::new(PlanRequest {
         sgd: Sgd::new(0.999, 0.9).unwrap(),
         learning_rates: None,
+        workload_column: None,
         strategy_for: StrategyFor::ConstantRate,
         method,
         steps,

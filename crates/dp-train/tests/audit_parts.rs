@@ -22,6 +22,7 @@ fn plan(method: Method, clip_norm: f64) -> DpPlan {
     DpPlan::new(PlanRequest {
         sgd: Sgd::new(0.999, 0.9).unwrap(),
         learning_rates: None,
+        workload_column: None,
         strategy_for: StrategyFor::ConstantRate,
         method,
         steps: 20,

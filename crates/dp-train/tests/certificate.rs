@@ -13,6 +13,7 @@ fn plan(method: Method) -> DpPlan {
     DpPlan::new(PlanRequest {
         sgd: Sgd::new(0.99, 0.5).unwrap(),
         learning_rates: None,
+        workload_column: None,
         strategy_for: StrategyFor::ConstantRate,
         method,
         steps: 30,

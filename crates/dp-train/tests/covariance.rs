@@ -76,7 +76,7 @@ fn the_covariance_is_that_of_the_factorization() {
         (13, Method::Toeplitz { bands: 4 }, 20),
         (14, Method::InverseToeplitz { bands: 5 }, 20),
         (15, Method::Blt { buffers: 2 }, 20),
-        (16, Method::NormalisedSquareRoot { bands: 6 }, 20),
+        (16, Method::NormalizedSquareRoot { bands: 6 }, 20),
     ] {
         let c = strategy(method, steps);
         let expected = expected_covariance(&c);

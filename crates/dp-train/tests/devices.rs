@@ -44,6 +44,7 @@ fn run(device: Device) -> Result<Vec<Vec<f32>>, EngineError> {
     let plan = DpPlan::new(PlanRequest {
         sgd: Sgd::new(0.999, 0.9).unwrap(),
         learning_rates: None,
+        workload_column: None,
         strategy_for: StrategyFor::default(),
         method: Method::Bsr { bands: 3 },
         steps: STEPS,
@@ -66,12 +67,13 @@ fn run(device: Device) -> Result<Vec<Vec<f32>>, EngineError> {
     let mut history = Vec::new();
     while !training.is_finished() {
         training
-            .step(|parameters, batch| -> Result<_, Box<dyn std::error::Error>> {
+            .step(|parameters, batch, sum| -> Result<_, Box<dyn std::error::Error>> {
                 let images: Vec<f32> =
                     batch.iter().flat_map(|&i| pixels[i as usize * 84..][..84].to_vec()).collect();
                 let labels: Vec<u32> = batch.iter().map(|i| i % 5).collect();
                 let batch = Batch::new(&images, &labels);
-                Ok(engine.clipped_sum(parameters, batch, 0.5)?.0)
+                *sum = engine.clipped_sum(parameters, batch, 0.5)?.0;
+                Ok(())
             })
             .unwrap();
         history.push(training.parameters().to_vec());

@@ -25,6 +25,7 @@ fn plan(method: Method, batch_size: usize) -> DpPlan {
     DpPlan::new(PlanRequest {
         sgd: Sgd::new(0.999, 0.9).unwrap(),
         learning_rates: None,
+        workload_column: None,
         strategy_for: StrategyFor::ConstantRate,
         method,
         steps: STEPS,

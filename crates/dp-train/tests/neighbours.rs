@@ -20,6 +20,7 @@ fn plan(method: Method, clip_norm: f64) -> DpPlan {
     DpPlan::new(PlanRequest {
         sgd: Sgd::new(0.99, 0.5).unwrap(),
         learning_rates: None,
+        workload_column: None,
         strategy_for: StrategyFor::ConstantRate,
         method,
         steps: 25,
@@ -99,7 +100,7 @@ proptest! {
             Method::Toeplitz { bands: 4 },
             Method::InverseToeplitz { bands: 4 },
             Method::Blt { buffers: 2 },
-            Method::NormalisedSquareRoot { bands: 4 },
+            Method::NormalizedSquareRoot { bands: 4 },
         ]),
     ) {
         let plan = plan(method, clip_norm);

@@ -2,13 +2,13 @@
 
 use dp_train::batches::Batches;
 use dp_train::calibration::Neighbouring;
-use dp_train::certificate::{Certificate, Disclosure, Exposure, Metric, RecordedToeplitz};
+use dp_train::certificate::{Certificate, Disclosure, Exposure, Metric};
 use dp_train::comparison::{Comparison, usual_methods};
 use dp_train::ledger::Ledger;
 use dp_train::plan::{DpPlan, PlanError, PlanRequest, StrategyFor};
 use dp_train::seeds::{KeyOrigin, RunSeed};
 use dp_train::verification::verify;
-use mf_core::{Factorization, Method, Participation, Sgd};
+use mf_core::{Factorization, Method, Participation, Sgd, StrategyRecord};
 
 /// One lie in a certificate.
 type Alteration = fn(&mut Certificate);
@@ -17,6 +17,7 @@ fn request(method: Method) -> PlanRequest {
     PlanRequest {
         sgd: Sgd::new(0.999, 0.9).unwrap(),
         learning_rates: None,
+        workload_column: None,
         strategy_for: StrategyFor::ConstantRate,
         method,
         steps: 60,
@@ -68,7 +69,7 @@ fn requests() -> Vec<PlanRequest> {
     }
     for bands in [7, 30] {
         let learning_rates = Some(cosine(60));
-        let method = Method::NormalisedSquareRoot { bands };
+        let method = Method::NormalizedSquareRoot { bands };
         let strategy_for = StrategyFor::Schedule;
         all.push(request(method));
         all.push(PlanRequest { learning_rates, strategy_for, ..request(method) });
@@ -144,6 +145,7 @@ fn bad_requests_are_refused_with_a_sentence() {
         PlanRequest { clip_norm: f64::INFINITY, ..good() },
         PlanRequest { clip_norm: -1.0, ..good() },
         PlanRequest { batch_size: 0, ..good() },
+        PlanRequest { batch_size: (1 << 20) + 1, ..good() },
         PlanRequest { dim: 0, ..good() },
         PlanRequest { steps: 0, ..good() },
         PlanRequest { min_separation: 0, ..good() },
@@ -155,7 +157,7 @@ fn bad_requests_are_refused_with_a_sentence() {
         PlanRequest { method: Method::Bisr { bands: 61 }, ..good() },
         PlanRequest { method: Method::Toeplitz { bands: 0 }, ..good() },
         PlanRequest { method: Method::InverseToeplitz { bands: 61 }, ..good() },
-        PlanRequest { method: Method::NormalisedSquareRoot { bands: 61 }, ..good() },
+        PlanRequest { method: Method::NormalizedSquareRoot { bands: 61 }, ..good() },
         PlanRequest { method: Method::Blt { buffers: 0 }, ..good() },
         PlanRequest { method: Method::Blt { buffers: 7 }, ..good() },
         PlanRequest { method: Method::LambdaCgd { lambda: Some(1.1) }, ..good() },
@@ -222,10 +224,11 @@ fn a_recorded_toeplitz_strategy_is_verified_by_its_numbers() {
         let good = certificate(&plan);
         assert!(good.strategy.is_none() && good.toeplitz.is_some());
         assert!(verify(&good).is_private(), "{}", verify(&good));
-        let change = |recorded: &mut RecordedToeplitz, factor: f64| match recorded {
-            RecordedToeplitz::Strategy { coefficients }
-            | RecordedToeplitz::Inverse { coefficients } => coefficients[1] *= factor,
-            RecordedToeplitz::Buffered { buffers } => buffers[0].weight *= factor,
+        let change = |recorded: &mut StrategyRecord, factor: f64| match recorded {
+            StrategyRecord::Toeplitz { coefficients }
+            | StrategyRecord::Inverse { coefficients } => coefficients[1] *= factor,
+            StrategyRecord::Buffered { buffers } => buffers[0].weight *= factor,
+            StrategyRecord::Rows { .. } => unreachable!("a fitted strategy is Toeplitz"),
         };
         for factor in [0.99, f64::NAN] {
             let mut altered = good.clone();
@@ -267,9 +270,9 @@ fn a_false_certificate_is_found_out() {
             c.plan.request.neighbouring = Neighbouring::ReplaceOne;
         }),
         ("other bands", |c| c.plan.request.method = Method::Bsr { bands: 8 }),
-        ("early return", |c| c.realised.least_gap = Some(11)),
-        ("one use too many", |c| c.realised.most_uses = 6),
-        ("one step too many", |c| c.realised.steps = 61),
+        ("early return", |c| c.realized.least_gap = Some(11)),
+        ("one use too many", |c| c.realized.most_uses = 6),
+        ("one step too many", |c| c.realized.steps = 61),
         ("other steps", |c| {
             c.plan.participation = Participation::new(100, 20, 5).unwrap();
         }),

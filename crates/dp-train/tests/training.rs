@@ -1,11 +1,12 @@
 //! Runs of a small model: the recurrence, the ledger, and continuation bit by bit.
 
-use dp_train::gradient::{ClippedSum, NonPrivateGradient, PerSampleGradients};
+use dp_train::gradient::{ClippedSum, GradientError, NonPrivateGradient, PerSampleGradients};
+use dp_train::mechanism::MechanismError;
 use dp_train::plan::{DpPlan, PlanRequest, StrategyFor};
 use dp_train::seal::Seal;
 use dp_train::seeds::{NoiseKey, RunSeed};
 use dp_train::training::checkpoint::ResumeError;
-use dp_train::training::open::{OpenRequest, OpenTraining};
+use dp_train::training::non_private::{NonPrivateRequest, NonPrivateTraining};
 use dp_train::training::{Training, TrainingError};
 use mf_core::{Method, Sgd};
 
@@ -24,6 +25,7 @@ fn scheduled_plan(
     DpPlan::new(PlanRequest {
         sgd: Sgd::new(0.99, 0.9).unwrap(),
         learning_rates,
+        workload_column: None,
         strategy_for,
         method,
         steps: 15,
@@ -46,14 +48,13 @@ fn start(method: Method) -> Training {
 }
 
 /// Least squares towards a point per example.
-fn clip(parameters: &[f32], batch: &[u32]) -> Result<ClippedSum, TrainingError> {
-    let mut gradients = PerSampleGradients::new(parameters.len());
+fn clip(parameters: &[f32], batch: &[u32], sum: &mut ClippedSum) -> Result<(), TrainingError> {
     for &example in batch {
         let target = |i: usize| ((example as usize * 5 + i) % 7) as f32 / 7.0;
         let row: Vec<f32> = parameters.iter().enumerate().map(|(i, x)| x - target(i)).collect();
-        gradients.push(&row).unwrap();
+        sum.add(&row)?;
     }
-    Ok(gradients.clip(1.0).unwrap())
+    Ok(())
 }
 
 fn methods() -> [Method; 4] {
@@ -68,8 +69,8 @@ fn a_run_takes_all_steps_of_its_plan_and_no_more() {
         assert_eq!(training.step(clip).unwrap().examples, 4);
     }
     assert_eq!((training.steps_taken(), training.dropped_examples()), (15, 3));
-    let realised = training.ledger().realised();
-    assert_eq!((realised.most_uses, realised.least_gap, realised.examples_used), (3, Some(5), 20));
+    let realized = training.ledger().realized();
+    assert_eq!((realized.most_uses, realized.least_gap, realized.examples_used), (3, Some(5), 20));
     assert!(matches!(training.step(clip), Err(TrainingError::Violation(_))));
     assert!(training.parameters().iter().all(|x| x.is_finite()));
 }
@@ -78,9 +79,68 @@ fn a_run_takes_all_steps_of_its_plan_and_no_more() {
 fn a_failed_step_ends_the_run() {
     let mut training = start(Method::Identity);
     training.step(clip).unwrap();
-    let failed = training.step(|_, _| Err(TrainingError::LearningRate { learning_rate: 0.0 }));
+    let failed = training.step(|_, _, _| Err(TrainingError::LearningRate { learning_rate: 0.0 }));
     assert!(failed.is_err());
     assert_eq!(training.step(clip), Err(TrainingError::Ended));
+}
+
+#[test]
+fn a_sum_that_is_not_of_the_plan_or_has_too_many_examples_ends_the_run() {
+    let unit = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+    let refused = |fill: fn(&mut ClippedSum) -> Result<(), TrainingError>| {
+        let mut training = start(Method::Bsr { bands: 3 });
+        training.step(clip).unwrap();
+        let before = training.parameters().to_vec();
+        let error = training.step(|_, _, sum| fill(sum)).unwrap_err();
+        assert_eq!(training.parameters(), before, "{error}");
+        assert_eq!(training.step(clip), Err(TrainingError::Ended));
+        error
+    };
+    let other_norm = refused(|sum| {
+        *sum = PerSampleGradients::new(6).clip(2.0)?;
+        Ok(())
+    });
+    assert!(matches!(other_norm, TrainingError::Mechanism(MechanismError::ClipNorm { .. })));
+    let other_dim = refused(|sum| {
+        *sum = ClippedSum::new(5, 1.0)?;
+        Ok(())
+    });
+    assert!(matches!(other_dim, TrainingError::Mechanism(MechanismError::Noise(_))));
+    let too_many = refused(|sum| (0..5).try_for_each(|_| Ok(sum.add(&[0.5; 6])?)));
+    assert_eq!(too_many, TrainingError::Examples { batch: 4, found: 5 });
+    let merged = refused(|sum| {
+        for _ in 0..2 {
+            let mut part = ClippedSum::new(6, 1.0)?;
+            (0..3).try_for_each(|_| part.add(&[0.5; 6]))?;
+            sum.add_sum(part)?;
+        }
+        Ok(())
+    });
+    assert_eq!(merged, TrainingError::Examples { batch: 4, found: 6 });
+    let short = refused(|sum| Ok(sum.add(&[0.5; 5])?));
+    assert!(matches!(short, TrainingError::Gradient(GradientError::Dimension { .. })));
+    // The same four examples one by one, in two parts or as a whole batch: the same bits.
+    let end = |fill: &dyn Fn(&mut ClippedSum) -> Result<(), TrainingError>| {
+        let mut training = start(Method::Bsr { bands: 3 });
+        assert_eq!(training.step(|_, _, sum| fill(sum)).unwrap().examples, 4);
+        training.parameters().to_vec()
+    };
+    let one_by_one = end(&|sum| (0..4).try_for_each(|_| Ok(sum.add(&unit)?)));
+    let whole = end(&|sum| {
+        let mut rows = PerSampleGradients::new(6);
+        (0..4).try_for_each(|_| rows.push(&unit))?;
+        *sum = rows.clip(1.0)?;
+        Ok(())
+    });
+    let parts = end(&|sum| {
+        for _ in 0..2 {
+            let mut part = ClippedSum::new(6, 1.0)?;
+            (0..2).try_for_each(|_| part.add(&unit))?;
+            sum.add_sum(part)?;
+        }
+        Ok(())
+    });
+    assert!(one_by_one == whole && whole == parts);
 }
 
 #[test]
@@ -106,7 +166,7 @@ fn a_continued_run_ends_with_the_same_bits() {
                 training.parameters().iter().map(|x| x.to_bits()).collect()
             };
             assert_eq!(bits(&continued), bits(&whole), "{method}, continued at step {step}");
-            assert_eq!(continued.ledger().realised().continued_at, [step]);
+            assert_eq!(continued.ledger().realized().continued_at, [step]);
             assert_eq!(continued.ledger().run_id(), whole.ledger().run_id());
         }
     }
@@ -195,13 +255,15 @@ fn a_schedule_scales_the_steps_and_belongs_to_the_checkpoint() {
     }
 }
 
-fn open_request(factors: Option<Vec<f64>>) -> OpenRequest {
+fn non_private_request(factors: Option<Vec<f64>>) -> NonPrivateRequest {
     let sgd = Sgd::new(0.99, 0.9).unwrap();
-    OpenRequest { sgd, learning_rate: 0.05, factors, steps: 15, batch_size: 4, dim: 6 }
+    NonPrivateRequest { sgd, learning_rate: 0.05, factors, steps: 15, batch_size: 4, dim: 6 }
 }
 
 fn mean(parameters: &[f32], batch: &[u32]) -> Result<NonPrivateGradient, TrainingError> {
-    Ok(NonPrivateGradient::mean_of_clipped(clip(parameters, batch)?, batch.len()))
+    let mut sum = ClippedSum::new(parameters.len(), 1.0)?;
+    clip(parameters, batch, &mut sum)?;
+    Ok(NonPrivateGradient::mean_of_clipped(sum, batch.len()))
 }
 
 #[test]
@@ -214,21 +276,24 @@ fn a_run_without_privacy_is_a_private_one_without_the_noise() {
     assert!(noise < 1e-5, "{noise}");
     let key = NoiseKey::fixed(SEED);
     let mut private = Training::new(quiet, vec![0.1; 6], EXAMPLES, 0.05, SEED, key).unwrap();
-    let mut open =
-        OpenTraining::new(open_request(Some(falling())), vec![0.1; 6], EXAMPLES, SEED).unwrap();
-    while !open.is_finished() {
+    let mut bare =
+        NonPrivateTraining::new(non_private_request(Some(falling())), vec![0.1; 6], EXAMPLES, SEED)
+            .unwrap();
+    while !bare.is_finished() {
         private.step(clip).unwrap();
-        open.step(mean).unwrap();
-        for (x, y) in private.parameters().iter().zip(open.parameters()) {
+        bare.step(mean).unwrap();
+        for (x, y) in private.parameters().iter().zip(bare.parameters()) {
             assert!((x - y).abs() < 1e-4, "{x} and {y}");
         }
     }
-    assert_eq!(open.step(mean), Err(TrainingError::Ended));
+    assert_eq!(bare.step(mean), Err(TrainingError::Ended));
 }
 
 #[test]
 fn a_run_without_privacy_continues_bit_by_bit_and_refuses_what_is_not_its_own() {
-    let new = || OpenTraining::new(open_request(None), vec![0.1; 6], EXAMPLES, SEED).unwrap();
+    let new = || {
+        NonPrivateTraining::new(non_private_request(None), vec![0.1; 6], EXAMPLES, SEED).unwrap()
+    };
     let mut whole = new();
     let mut saved = Vec::new();
     while !whole.is_finished() {
@@ -238,9 +303,14 @@ fn a_run_without_privacy_continues_bit_by_bit_and_refuses_what_is_not_its_own() 
         whole.step(mean).unwrap();
     }
     for (step, bytes) in saved.iter().enumerate() {
-        let (mut continued, note) =
-            OpenTraining::load(open_request(None), EXAMPLES, SEED, &Seal::default(), &bytes[..])
-                .unwrap();
+        let (mut continued, note) = NonPrivateTraining::load(
+            non_private_request(None),
+            EXAMPLES,
+            SEED,
+            &Seal::default(),
+            &bytes[..],
+        )
+        .unwrap();
         assert_eq!((continued.steps_taken(), &note[..]), (step, &b"note"[..]));
         while !continued.is_finished() {
             continued.step(mean).unwrap();
@@ -249,10 +319,10 @@ fn a_run_without_privacy_continues_bit_by_bit_and_refuses_what_is_not_its_own() 
     }
     let bytes = &saved[6];
     let load = |request, examples, seed, bytes: &[u8]| {
-        OpenTraining::load(request, examples, seed, &Seal::default(), bytes).map(|_| ())
+        NonPrivateTraining::load(request, examples, seed, &Seal::default(), bytes).map(|_| ())
     };
-    let other = |change: fn(&mut OpenRequest)| {
-        let mut request = open_request(None);
+    let other = |change: fn(&mut NonPrivateRequest)| {
+        let mut request = non_private_request(None);
         change(&mut request);
         assert!(matches!(load(request, EXAMPLES, SEED, bytes), Err(ResumeError::OtherRun)));
     };
@@ -262,19 +332,22 @@ fn a_run_without_privacy_continues_bit_by_bit_and_refuses_what_is_not_its_own() 
     other(|request| request.batch_size = 5);
     other(|request| request.dim = 5);
     other(|request| request.sgd = Sgd::new(0.98, 0.9).unwrap());
-    assert!(load(open_request(None), 22, SEED, bytes).is_err());
-    assert!(load(open_request(None), EXAMPLES, RunSeed(8), bytes).is_err());
+    assert!(load(non_private_request(None), 22, SEED, bytes).is_err());
+    assert!(load(non_private_request(None), EXAMPLES, RunSeed(8), bytes).is_err());
     for at in 0..bytes.len() {
         let mut flipped = bytes.clone();
         flipped[at] ^= 1 << (at % 8);
-        assert!(load(open_request(None), EXAMPLES, SEED, &flipped).is_err(), "byte {at}");
-        assert!(load(open_request(None), EXAMPLES, SEED, &bytes[..at]).is_err(), "cut after {at}");
+        assert!(load(non_private_request(None), EXAMPLES, SEED, &flipped).is_err(), "byte {at}");
+        assert!(
+            load(non_private_request(None), EXAMPLES, SEED, &bytes[..at]).is_err(),
+            "cut after {at}"
+        );
     }
     // Neither kind of checkpoint is taken for the other.
     let mut private = Vec::new();
     start(Method::Identity).save(&mut private, &Seal::default(), b"").unwrap();
     assert!(matches!(
-        load(open_request(None), EXAMPLES, SEED, &private),
+        load(non_private_request(None), EXAMPLES, SEED, &private),
         Err(ResumeError::Version)
     ));
     let loaded =

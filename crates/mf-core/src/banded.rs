@@ -87,11 +87,6 @@ impl BandedLower {
         &self.entries
     }
 
-    /// All rows, one after the other, to write. Places left of column 0 must stay zero.
-    pub fn entries_mut(&mut self) -> &mut [f64] {
-        &mut self.entries
-    }
-
     /// Entry `(i, j)`, zero outside the band.
     pub fn entry(&self, i: usize, j: usize) -> f64 {
         if j <= i && i - j < self.bands { self.entries[i * self.bands + i - j] } else { 0.0 }

@@ -17,6 +17,7 @@ use std::f64::consts::{FRAC_PI_2, PI};
 
 use serde::Serialize;
 
+use crate::factorization::{Factorization, Method};
 use crate::participation::Participation;
 use crate::workload::Sgd;
 
@@ -27,6 +28,60 @@ pub struct Interval {
     pub lower: f64,
     /// The error is at most this.
     pub upper: f64,
+}
+
+/// What a theorem says of the expected error of a factorization.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Bound {
+    /// Its number in the paper.
+    pub theorem: u8,
+    /// `lower`, `upper`, or `leading term`, which is no bound.
+    pub kind: &'static str,
+    /// The value of the expression.
+    pub value: f64,
+}
+
+/// What the theorems say of a factorization under a participation pattern; nothing of a workload that is not
+/// SGD's with a constant learning rate.
+pub fn of(factorization: &Factorization, participation: &Participation) -> Vec<Bound> {
+    let Some(sgd) = factorization.workload().as_constant_sgd() else {
+        return Vec::new();
+    };
+    let steps = participation.steps();
+    let single = participation.max_participations() == 1;
+    let (lower, upper, leading) = ("lower", "upper", "leading term");
+    let bound = |theorem, kind, value| Bound { theorem, kind, value };
+    let any = if single { 4 } else { 8 };
+    let mut found = vec![bound(any, lower, any_factorization_lower(sgd, participation))];
+    match factorization.method() {
+        Method::SquareRoot => {
+            let (theorem, interval) = match single {
+                true => (3, Some(square_root_single(sgd, steps))),
+                false => (7, square_root_repeated(sgd, participation)),
+            };
+            if let Some(interval) = interval {
+                found.push(bound(theorem, lower, interval.lower));
+                found.push(bound(theorem, upper, interval.upper));
+            }
+        }
+        Method::Bsr { bands } if bands <= participation.min_separation() => {
+            found.push(bound(6, leading, bsr_leading_term(sgd, bands, participation)));
+        }
+        Method::Identity => {
+            found.push(bound(9, lower, identity_lower(sgd, participation)));
+            if single {
+                found.push(bound(5, upper, identity_single_upper(sgd, steps)));
+            }
+        }
+        Method::Input => {
+            found.push(bound(9, lower, input_lower(sgd, participation)));
+            if single {
+                found.push(bound(5, upper, input_single_upper(sgd, steps)));
+            }
+        }
+        _ => {}
+    }
+    found
 }
 
 fn has_decay(sgd: &Sgd) -> bool {

@@ -21,7 +21,7 @@
 //! | [`Toeplitz`](factorization::Method::Toeplitz) | the best `p` coefficients of `C` | as BSR, a little better |
 //! | [`InverseToeplitz`](factorization::Method::InverseToeplitz) | the best `p` coefficients of `C^-1` | as BISR, better |
 //! | [`Blt`](factorization::Method::Blt) | `m` decaying sums | little memory at any `n` |
-//! | [`NormalisedSquareRoot`](factorization::Method::NormalisedSquareRoot) | `p` diagonals of `A^{1/2}`, unit columns | close to the optimum without a search |
+//! | [`NormalizedSquareRoot`](factorization::Method::NormalizedSquareRoot) | `p` diagonals of `A^{1/2}`, unit columns | close to the optimum without a search |
 //! | [`Aof`](factorization::Method::Aof) | the best `C` with `p` diagonals and unit columns | the optimum, with a certificate, in seconds |
 //!
 //! ```
@@ -36,6 +36,12 @@
 //! assert!(ratio > 7.0, "BSR needs a seventh of the noise");
 //! # Ok::<(), mf_core::Error>(())
 //! ```
+//!
+//! # Workloads and strategies of one's own
+//! [`Workload::toeplitz`] takes the first column of any lower-triangular Toeplitz workload, and the methods that need
+//! no more of it factorize it; `blt` and `aof`, which need SGD's closed form, refuse. A strategy of one's own is a
+//! [`Strategy`] by its coefficients or rows: [`sensitivity::of`] is exact for it or an upper bound, and
+//! [`loss::noise_growth`] says whether its noise survives rounding.
 //!
 //! # Notation
 //! Public names are words; bodies use the letters of the paper (arXiv:2405.13763).
@@ -57,27 +63,17 @@
 //! | `LDToep(m)` | [`series`] | lower-triangular Toeplitz matrix with first column `m` |
 
 pub mod error;
-
+pub mod sealed;
 pub mod participation;
-
 pub mod banded;
-
 pub mod triangular;
-
 pub mod series;
-
 pub mod workload;
-
 pub mod strategy;
-
 pub mod factorization;
-
 pub mod sensitivity;
-
 pub mod loss;
-
 pub mod bounds;
-
 pub mod reference;
 
 pub use banded::BandedLower;
@@ -86,6 +82,6 @@ pub use factorization::{Factorization, Method};
 pub use loss::Loss;
 pub use participation::Participation;
 pub use sensitivity::Sensitivity;
-pub use strategy::{Buffer, Noising, Strategy};
+pub use strategy::{Buffer, Noising, Strategy, StrategyRecord};
 pub use triangular::LowerTriangular;
 pub use workload::{Sgd, Workload};

@@ -6,11 +6,11 @@
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use crate::banded::BandedLower;
 use crate::error::{Error, Result};
 use crate::sensitivity::Sensitivity;
 use crate::series;
 use crate::strategy::Strategy;
-use crate::triangular::LowerTriangular;
 use crate::workload::Workload;
 
 /// The norms of the decoder `B = A C^-1`.
@@ -56,7 +56,7 @@ impl DecoderNorms {
     }
 }
 
-/// The row norms of `B = A C^-1`, added up and maximised.
+/// The row norms of `B = A C^-1`, added up and maximized.
 ///
 /// | `A` | `C` | time | memory |
 /// |---|---|---|---|
@@ -77,10 +77,11 @@ pub fn decoder_norms(workload: &Workload, strategy: &Strategy) -> Result<Decoder
             found: strategy.steps(),
         });
     }
-    if let (Some(sgd), Some(c)) = (workload.as_toeplitz(), strategy.as_toeplitz()) {
+    if let (Some(a), Some(c)) = (workload.as_toeplitz(n), strategy.as_toeplitz()) {
         let quotient = match strategy.short_inverse() {
-            Some(inverse) => workload.apply(&inverse),
-            None => series::divide(&sgd.coefficients(n), c, n),
+            Some(inverse) if workload.as_sgd().is_some() => workload.apply(&inverse),
+            Some(inverse) => series::multiply(&a, &inverse, n),
+            None => series::divide(&a, c, n),
         };
         // Row i of LDToep(q) holds q_i, ..., q_0: its norm only grows with i.
         let rows = quotient.iter().scan(0.0, |sum, q| {
@@ -90,7 +91,12 @@ pub fn decoder_norms(workload: &Workload, strategy: &Strategy) -> Result<Decoder
         return Ok(DecoderNorms::of_rows(rows));
     }
     if let Some(matrix) = workload.as_general() {
-        return Ok(DecoderNorms::of_rows((0..n).map(|i| decoder_row_squared(matrix, strategy, i))));
+        let row = |i: usize| decoder_row_squared(matrix.row(i).to_vec(), strategy);
+        return Ok(DecoderNorms::of_rows((0..n).map(row)));
+    }
+    if let (Some(a), None) = (workload.as_toeplitz(n), workload.as_sgd()) {
+        let row = |i: usize| decoder_row_squared(a[..=i].iter().rev().copied().collect(), strategy);
+        return Ok(DecoderNorms::of_rows((0..n).map(row)));
     }
     match strategy.as_toeplitz() {
         Some(c) if c.len().saturating_mul(c.len()) > n => {
@@ -122,10 +128,10 @@ fn decoder_norms_by_columns(workload: &Workload, h: &[f64]) -> DecoderNorms {
     DecoderNorms::of_rows((0..n).map(|i| parts.iter().map(|rows| rows[i]).sum()))
 }
 
-/// `||B_i||^2` by solving `b C = a` for one row, from the right: O(i p).
-fn decoder_row_squared(a: &LowerTriangular, c: &Strategy, i: usize) -> f64 {
-    let mut b = a.row(i).to_vec();
-    for j in (0..=i).rev() {
+/// `||B_i||^2` by solving `b C = a` for row `i` of `A`, up to its diagonal, from the right: O(i p).
+fn decoder_row_squared(a: Vec<f64>, c: &Strategy) -> f64 {
+    let mut b = a;
+    for j in (0..b.len()).rev() {
         let row = c.row(j);
         b[j] /= row[0];
         let solved = b[j];
@@ -136,24 +142,28 @@ fn decoder_row_squared(a: &LowerTriangular, c: &Strategy, i: usize) -> f64 {
     b.iter().map(|x| x * x).sum()
 }
 
-/// The row norms of `B = L^-1` for the banded `L = C A^-1`, as the variances of `x = L^-1 z`.
-///
-/// `x_i = s_i z_i + sum_k g_k x_{i-k}` with `s_i = 1 / L_ii`, `g_k = -L_{i,i-k} / L_ii`, so the
-/// covariances of `x_i` with the `w` values before it follow from theirs with each other. Only the
-/// last `w` rows of covariances are kept, in a ring.
+/// The row norms of `B = L^-1` for the banded `L = C A^-1`.
 fn banded_decoder_norms(workload: &Workload, strategy: &Strategy) -> Result<DecoderNorms> {
     let inverse = workload.inverse().ok_or(Error::SizeMismatch {
         what: "diagonals of the workload's inverse",
         expected: 3,
         found: workload.steps(),
     })?;
-    let l = strategy.to_rows()?.product(&inverse)?;
+    Ok(DecoderNorms::of_rows(inverse_rows_squared(&strategy.to_rows()?.product(&inverse)?)))
+}
+
+/// The squared norms of the rows of `L^-1`, as the variances of `x = L^-1 z`.
+///
+/// `x_i = s_i z_i + sum_k g_k x_{i-k}` with `s_i = 1 / L_ii`, `g_k = -L_{i,i-k} / L_ii`, so the
+/// covariances of `x_i` with the `w` values before it follow from theirs with each other. Only the
+/// last `w` rows of covariances are kept, in a ring. O(n w^2).
+fn inverse_rows_squared(l: &BandedLower) -> impl Iterator<Item = f64> {
     let w = l.bands() - 1;
     // ring[i % (w + 1)][k] = Cov(x_i, x_{i-k})
     let mut ring = vec![vec![0.0; w + 1]; w + 1];
     let mut g = vec![0.0; w];
     let mut covariance = vec![0.0; w];
-    Ok(DecoderNorms::of_rows((0..l.steps()).map(|i| {
+    (0..l.steps()).map(move |i| {
         let row = l.row(i);
         let s = 1.0 / row[0];
         let reach = w.min(i);
@@ -178,5 +188,45 @@ fn banded_decoder_norms(workload: &Workload, strategy: &Strategy) -> Result<Deco
         target[0] = variance;
         target[1..=reach].copy_from_slice(&covariance[..reach]);
         variance
-    })))
+    })
+}
+
+/// The standard deviation of every row of `C^-1 Z` in one coordinate: the norms of the rows of `C^-1`.
+/// O(n p) for a Toeplitz strategy, O(n p^2) otherwise.
+///
+/// # Errors
+/// None in practice: the sizes were checked when the strategy was made.
+pub fn noise_deviations(strategy: &Strategy) -> Result<Vec<f64>> {
+    let n = strategy.steps();
+    let Some(c) = strategy.as_toeplitz() else {
+        return Ok(inverse_rows_squared(&strategy.to_rows()?).map(f64::sqrt).collect());
+    };
+    let inverse = strategy.short_inverse();
+    let inverse = inverse.unwrap_or_else(|| series::divide_by_substitution(&[1.0], c, n));
+    let rows = inverse.iter().scan(0.0, |sum, h| {
+        *sum += h * h;
+        Some(f64::sqrt(*sum))
+    });
+    Ok(rows.collect())
+}
+
+/// `max_i sum_j |C_ij| ||(C^-1)_j||`: how much larger than `Z` the terms are from which `C` makes it
+/// again out of the noise of the steps.
+///
+/// Rows of noise are rounded. A relative error `u` in each of them is an error of at most this number times
+/// `u` in `Z`, in units of its standard deviation. It is 1 for the identity and grows without bound for a
+/// strategy whose inverse is unstable; infinite or NaN if the inverse overflows. As
+/// [`noise_deviations`], and O(n p) more.
+///
+/// # Errors
+/// As [`noise_deviations`].
+pub fn noise_growth(strategy: &Strategy) -> Result<f64> {
+    let deviations = noise_deviations(strategy)?;
+    let of_row = |i: usize| -> f64 {
+        let row = strategy.row(i).iter().enumerate();
+        row.map(|(lag, c)| c.abs() * deviations[i - lag]).sum()
+    };
+    // Not a number is larger than any: it must not get lost in a maximum.
+    let larger = |x: f64, y: f64| if y > x || y.is_nan() { y } else { x };
+    Ok((0..strategy.steps()).map(of_row).fold(0.0, larger))
 }

@@ -37,6 +37,15 @@ impl Participation {
         Ok(Self { steps, min_separation, max_participations })
     }
 
+    /// Whole epochs over data in a fixed order: `n = epochs x steps_per_epoch`, `b = steps_per_epoch`,
+    /// `k = epochs`.
+    ///
+    /// # Errors
+    /// [`Error::NoSteps`] if either is 0, [`Error::Participations`] if their product overflows.
+    pub fn epochs(epochs: usize, steps_per_epoch: usize) -> Result<Self> {
+        Self::new(epochs.saturating_mul(steps_per_epoch), steps_per_epoch, epochs)
+    }
+
     /// Every example is used at most once: `b = n`, `k = 1`.
     ///
     /// # Errors
@@ -100,5 +109,14 @@ mod tests {
         );
         assert_eq!(Participation::new(0, 1, 1), Err(Error::NoSteps));
         assert_eq!(Participation::single(0), Err(Error::NoSteps));
+    }
+
+    #[test]
+    fn epochs_are_steps_separation_and_participations() {
+        assert_eq!(Participation::epochs(10, 100), Participation::new(1000, 100, 10));
+        assert_eq!(Participation::epochs(1, 7), Participation::single(7));
+        assert_eq!(Participation::epochs(0, 7), Err(Error::NoSteps));
+        assert_eq!(Participation::epochs(7, 0), Err(Error::NoSteps));
+        assert!(matches!(Participation::epochs(usize::MAX, 3), Err(Error::Participations { .. })));
     }
 }

@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rising_then_falling_is_recognised() {
+    fn rising_then_falling_is_recognized() {
         for c in [&[1.0][..], &[1.0, 1.0], &[1.0, 2.0, 2.0, 1.0, 0.0], &[3.0, 2.0], &[1.0, 2.0]] {
             assert!(is_unimodal(c), "{c:?}");
         }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::banded::BandedLower;
 use crate::error::{Error, Result};
 use crate::series;
+use crate::triangular::LowerTriangular;
 
 /// One buffer of a buffered linear Toeplitz strategy, `C = LDToep(1, c_1, c_2, ...)` with
 /// `c_i = sum_j weight_j decay_j^(i-1)`.
@@ -48,6 +49,72 @@ enum Form {
         buffers: Vec<Buffer>,
         column: Vec<f64>,
     },
+}
+
+/// A strategy by the numbers that it is stored by, as they stand in files. The number of steps stands
+/// elsewhere; anyone can write such a record, and [`strategy`](Self::strategy) checks it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "form", rename_all = "snake_case", deny_unknown_fields)]
+pub enum StrategyRecord {
+    /// The first column of a Toeplitz `C`, up to its last coefficient that is not zero.
+    #[serde(rename = "strategy")]
+    Toeplitz {
+        /// By lag.
+        coefficients: Vec<f64>,
+    },
+    /// The same of `C^-1`.
+    Inverse {
+        /// By lag.
+        coefficients: Vec<f64>,
+    },
+    /// The buffers of a buffered linear Toeplitz strategy.
+    Buffered {
+        /// Weight and decay of each.
+        buffers: Vec<Buffer>,
+    },
+    /// Any `C` by its rows.
+    Rows {
+        /// By lag, diagonal first: row `i` has `min(p, i + 1)` entries.
+        rows: Vec<Vec<f64>>,
+    },
+}
+
+impl StrategyRecord {
+    /// The strategy over `n` steps that has these numbers.
+    ///
+    /// # Errors
+    /// What the constructor of its form says, and [`Error::SizeMismatch`] for rows of other lengths.
+    pub fn strategy(&self, steps: usize) -> Result<Strategy> {
+        match self {
+            Self::Toeplitz { coefficients } => Strategy::toeplitz(steps, coefficients.clone()),
+            Self::Inverse { coefficients } => {
+                Strategy::inverse_toeplitz(steps, coefficients.clone())
+            }
+            Self::Buffered { buffers } => Strategy::buffered(steps, buffers.clone()),
+            Self::Rows { rows } => {
+                let mismatch =
+                    |what, expected, found| Error::SizeMismatch { what, expected, found };
+                if rows.len() != steps {
+                    return Err(mismatch("rows of the strategy", steps, rows.len()));
+                }
+                let bands = rows.last().map_or(0, Vec::len);
+                let mut padded = Vec::with_capacity(steps.saturating_mul(bands));
+                for (i, row) in rows.iter().enumerate() {
+                    let expected = bands.min(i + 1);
+                    if row.len() != expected {
+                        return Err(mismatch(
+                            "entries in a row of the strategy",
+                            expected,
+                            row.len(),
+                        ));
+                    }
+                    padded.extend_from_slice(row);
+                    padded.resize((i + 1) * bands, 0.0);
+                }
+                Strategy::banded(BandedLower::from_entries(steps, bands, padded)?)
+            }
+        }
+    }
 }
 
 /// How the rows of `C^-1 Z` are computed.
@@ -87,6 +154,20 @@ impl Strategy {
     pub fn banded(rows: BandedLower) -> Result<Self> {
         rows.check_invertible()?;
         Ok(Self { steps: rows.steps(), form: Form::Rows(rows) })
+    }
+
+    /// Any lower-triangular `C`, all of whose diagonals are kept: `n^2` doubles.
+    ///
+    /// # Errors
+    /// As [`banded`](Self::banded).
+    pub fn dense(matrix: &LowerTriangular) -> Result<Self> {
+        let n = matrix.steps();
+        let mut rows = BandedLower::zeros(n, n)?;
+        for i in 0..n {
+            let entries = rows.row_mut(i).iter_mut().zip(matrix.row(i).iter().rev());
+            entries.for_each(|(entry, value)| *entry = *value);
+        }
+        Self::banded(rows)
     }
 
     /// `C = LDToep(g_0, ..., g_{p-1}, 0, ...)^-1`: the inverse has `p` diagonals, `C` has all. O(n p).
@@ -175,6 +256,19 @@ impl Strategy {
             | Form::Inverse { column, .. }
             | Form::Buffered { column, .. } => Some(column),
             Form::Rows(_) => None,
+        }
+    }
+
+    /// The numbers that the strategy is stored by: O(p), or O(n p) if it is not Toeplitz.
+    pub fn record(&self) -> StrategyRecord {
+        match &self.form {
+            Form::Toeplitz(column) => StrategyRecord::Toeplitz { coefficients: column.clone() },
+            Form::Inverse { taps, .. } => StrategyRecord::Inverse { coefficients: taps.clone() },
+            Form::Buffered { buffers, .. } => StrategyRecord::Buffered { buffers: buffers.clone() },
+            Form::Rows(_) => {
+                let rows = (0..self.steps).map(|i| self.row(i).to_vec()).collect();
+                StrategyRecord::Rows { rows }
+            }
         }
     }
 

@@ -78,13 +78,6 @@ impl Sgd {
         }
         coefficients
     }
-
-    /// The three diagonals of `A_{alpha,beta}^-1 = (I - alpha Z)(I - beta Z)` with the shift `Z`:
-    /// `1`, `-(alpha + beta)`, `alpha beta`.
-    pub fn inverse_coefficients(&self) -> [f64; 3] {
-        let (alpha, beta) = (self.decay_factor, self.momentum);
-        [1.0, -(alpha + beta), alpha * beta]
-    }
 }
 
 /// A workload matrix `A` of `n` steps.
@@ -99,6 +92,8 @@ pub struct Workload {
 enum Shape {
     Constant(Sgd),
     Scheduled(Sgd, Vec<f64>),
+    /// The first column, one element per step.
+    Toeplitz(Vec<f64>),
     General(LowerTriangular),
 }
 
@@ -128,6 +123,28 @@ impl Workload {
         Ok(Self { steps: learning_rates.len(), shape: Shape::Scheduled(sgd, learning_rates) })
     }
 
+    /// Any lower-triangular Toeplitz matrix by its first column, one coefficient per step: the same
+    /// combination of the last updates is wanted in every step.
+    ///
+    /// The average of the last 10 iterates of plain SGD, or any other linear optimizer or average of
+    /// iterates, has such a workload. Methods that need SGD's closed form refuse it by name.
+    ///
+    /// # Errors
+    /// [`Error::NoSteps`], [`Error::NotFinite`], or [`Error::ZeroDiagonal`] if the first coefficient is
+    /// 0, for then `A` has no inverse.
+    pub fn toeplitz(column: Vec<f64>) -> Result<Self> {
+        if column.is_empty() {
+            return Err(Error::NoSteps);
+        }
+        if let Some(row) = column.iter().position(|a| !a.is_finite()) {
+            return Err(Error::NotFinite { row, column: 0 });
+        }
+        if column[0] == 0.0 {
+            return Err(Error::ZeroDiagonal);
+        }
+        Ok(Self { steps: column.len(), shape: Shape::Toeplitz(column) })
+    }
+
     /// Any lower-triangular matrix with positive diagonal.
     pub fn general(matrix: LowerTriangular) -> Self {
         Self { steps: matrix.steps(), shape: Shape::General(matrix) }
@@ -138,16 +155,25 @@ impl Workload {
         self.steps
     }
 
-    /// The parameters of SGD, unless the workload is a general matrix.
+    /// The parameters of SGD, unless the workload was given as a matrix or by its column.
     pub fn as_sgd(&self) -> Option<&Sgd> {
         match &self.shape {
             Shape::Constant(sgd) | Shape::Scheduled(sgd, _) => Some(sgd),
-            Shape::General(_) => None,
+            Shape::Toeplitz(_) | Shape::General(_) => None,
         }
     }
 
-    /// The parameters of SGD if the learning rate is constant, so that `A` is Toeplitz.
-    pub fn as_toeplitz(&self) -> Option<&Sgd> {
+    /// The first `len` coefficients of the first column of `A`, if all columns are shifts of it.
+    pub fn as_toeplitz(&self, len: usize) -> Option<Vec<f64>> {
+        match &self.shape {
+            Shape::Constant(sgd) => Some(sgd.coefficients(len.min(self.steps))),
+            Shape::Toeplitz(column) => Some(column[..len.min(self.steps)].to_vec()),
+            Shape::Scheduled(..) | Shape::General(_) => None,
+        }
+    }
+
+    /// The parameters of SGD if the learning rate is constant, for which much has a closed form.
+    pub fn as_constant_sgd(&self) -> Option<&Sgd> {
         match &self.shape {
             Shape::Constant(sgd) => Some(sgd),
             _ => None,
@@ -193,6 +219,10 @@ impl Workload {
                     }
                 }
             }
+            Shape::Toeplitz(column) => {
+                let lags = bands.min(column.len());
+                return BandedLower::toeplitz(self.steps, &column[..lags]);
+            }
             Shape::General(matrix) => {
                 for i in 0..self.steps {
                     let source = matrix.row(i);
@@ -206,14 +236,14 @@ impl Workload {
     }
 
     /// `A^-1 = E_beta^-1 diag(1/eta) E_alpha^-1` by its three diagonals, for SGD with or without a
-    /// schedule; `None` for a general matrix, whose inverse is full.
+    /// schedule; `None` for any other workload, whose inverse is full.
     ///
     /// Row `i`: `1/eta_i`, `-(alpha/eta_i + beta/eta_{i-1})`, `alpha beta / eta_{i-1}`. O(n).
     pub fn inverse(&self) -> Option<BandedLower> {
         let (sgd, rates) = match &self.shape {
             Shape::Constant(sgd) => (sgd, None),
             Shape::Scheduled(sgd, rates) => (sgd, Some(rates)),
-            Shape::General(_) => return None,
+            Shape::Toeplitz(_) | Shape::General(_) => return None,
         };
         let (alpha, beta) = (sgd.decay_factor, sgd.momentum);
         let rate = |i: usize| rates.map_or(1.0, |rates| rates[i]);
@@ -231,8 +261,8 @@ impl Workload {
         BandedLower::from_entries(self.steps, bands, entries).ok()
     }
 
-    /// `A x` for one column of updates, by running the recurrence: O(n), or O(n^2) for a general
-    /// matrix.
+    /// `A x` for one column of updates, by running the recurrence: O(n), or O(n^2) for a workload that is
+    /// not SGD's.
     ///
     /// # Panics
     /// Unless `x` has one element per step.
@@ -243,7 +273,7 @@ impl Workload {
         iterates
     }
 
-    /// `A x` for updates `x` that begin in step `first`; `row` is told every element from there on.
+    /// `A x` for updates `x` that begin in step `first`; `row` is called with every element from there on.
     ///
     /// # Panics
     /// Unless there is one update for each step from `first` on.
@@ -252,6 +282,13 @@ impl Workload {
         let (sgd, rates) = match &self.shape {
             Shape::Constant(sgd) => (sgd, None),
             Shape::Scheduled(sgd, rates) => (sgd, Some(rates)),
+            Shape::Toeplitz(column) => {
+                for (i, last) in (first..).zip(0..x.len()) {
+                    let recent = x[..=last].iter().rev();
+                    row(i, column.iter().zip(recent).map(|(a, x)| a * x).sum());
+                }
+                return;
+            }
             Shape::General(matrix) => {
                 for i in first..self.steps {
                     row(i, matrix.row(i)[first..].iter().zip(x).map(|(a, x)| a * x).sum());
@@ -297,6 +334,25 @@ mod tests {
             Err(Error::LearningRate { step: 1, .. })
         ));
         assert_eq!(Workload::sgd(sgd, 0), Err(Error::NoSteps));
+    }
+
+    #[test]
+    fn a_column_of_ones_own_is_checked_and_applied_like_any_other() {
+        assert_eq!(Workload::toeplitz(vec![]), Err(Error::NoSteps));
+        assert_eq!(Workload::toeplitz(vec![0.0, 1.0]), Err(Error::ZeroDiagonal));
+        for bad in [f64::NAN, f64::INFINITY] {
+            let refused = Workload::toeplitz(vec![1.0, bad]);
+            assert_eq!(refused, Err(Error::NotFinite { row: 1, column: 0 }));
+        }
+        let sgd = Sgd::new(0.9, 0.5).unwrap();
+        let known = Workload::sgd(sgd, 30).unwrap();
+        let own = Workload::toeplitz(sgd.coefficients(30)).unwrap();
+        assert_eq!(own.diagonals(7), known.diagonals(7));
+        let x: Vec<f64> = (0..30).map(|i| f64::from(i * 7 % 11) - 5.0).collect();
+        for (a, b) in own.apply(&x).iter().zip(known.apply(&x)) {
+            assert!((a - b).abs() < 1e-12, "{a} and {b}");
+        }
+        assert_eq!((own.inverse(), own.as_sgd()), (None, None));
     }
 
     #[test]

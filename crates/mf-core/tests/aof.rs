@@ -154,7 +154,7 @@ fn schedules_are_solved_by_the_same_code() {
             (objective(&inverse, &solution.strategy) / solution.certificate.objective - 1.0).abs()
                 < 1e-10
         );
-        // Rounding of the smallest eigenvalues of A Y Aᵀ enters the exact dual through its square
+        // Rounding of the smallest eigenvalues of A Y A^T enters the exact dual through its square
         // root.
         assert!(
             dual_bound(&inverse, &solution.strategy)

@@ -138,3 +138,35 @@ fn theorem_9_bounds_the_baselines_from_below() {
         assert!(input <= exact(Method::Input) * ROUNDING, "{sgd:?} {participation:?}");
     });
 }
+
+#[test]
+fn the_bounds_of_a_factorization_hold_for_its_error() {
+    let methods = [
+        Method::Identity,
+        Method::Input,
+        Method::SquareRoot,
+        Method::Bsr { bands: 8 },
+        Method::Bisr { bands: 4 },
+    ];
+    for (alpha, beta) in [(1.0, 0.0), (1.0, 0.9), (0.99, 0.5)] {
+        for (epochs, per_epoch) in [(1, 96), (8, 12)] {
+            let participation = Participation::epochs(epochs, per_epoch).unwrap();
+            let workload = Workload::sgd(Sgd::new(alpha, beta).unwrap(), 96).unwrap();
+            for method in methods {
+                let solved = Factorization::new(workload.clone(), method).unwrap();
+                let error = solved.loss(&participation).unwrap().expected_error;
+                let found = bounds::of(&solved, &participation);
+                assert!(!found.is_empty());
+                for bound in found {
+                    let holds = match bound.kind {
+                        "lower" => bound.value <= error * (1.0 + 1e-9),
+                        _ => error <= bound.value * (1.0 + 1e-9),
+                    };
+                    assert!(holds, "{method} {alpha} {beta} {epochs}: {bound:?} and {error}");
+                }
+            }
+        }
+    }
+    let own = Factorization::new(Workload::toeplitz(vec![1.0; 5]).unwrap(), Method::Identity);
+    assert!(bounds::of(&own.unwrap(), &Participation::single(5).unwrap()).is_empty());
+}

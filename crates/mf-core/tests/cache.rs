@@ -161,5 +161,5 @@ fn a_general_workload_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let general = Workload::general(LowerTriangular::from_fn(5, |_, _| 1.0).unwrap());
     let outcome = Cache::new(folder.path()).aof(general, 2, &Options::default(), &mut go_on);
-    assert_eq!(outcome.unwrap_err(), Error::GeneralWorkload);
+    assert_eq!(outcome.unwrap_err(), Error::NotSgd { method: "aof" });
 }

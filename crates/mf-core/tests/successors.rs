@@ -22,7 +22,7 @@ fn methods(n: usize) -> Vec<Method> {
     for bands in [1, 2, 3, 5, n] {
         methods.push(Method::Bisr { bands });
         methods.push(Method::Toeplitz { bands });
-        methods.push(Method::NormalisedSquareRoot { bands });
+        methods.push(Method::NormalizedSquareRoot { bands });
     }
     methods.extend([1, 2, 5].map(|bands| Method::InverseToeplitz { bands }));
     let fits = |method: &Method| match method {
@@ -140,7 +140,7 @@ fn sensitivities_are_exact_by_brute_force_over_all_patterns() {
                     for method in methods(n) {
                         let found = factorize(alpha, beta, method, &pattern);
                         let value = check(found.strategy(), &pattern);
-                        let toeplitz = !matches!(method, Method::NormalisedSquareRoot { .. });
+                        let toeplitz = !matches!(method, Method::NormalizedSquareRoot { .. });
                         assert!(
                             value.exact || !toeplitz,
                             "{method:?} {alpha} {beta} n {n} b {b} k {k}"
@@ -231,7 +231,7 @@ fn nothing_is_below_the_optimum_of_its_class() {
             for method in [
                 Method::Bsr { bands },
                 Method::Toeplitz { bands },
-                Method::NormalisedSquareRoot { bands },
+                Method::NormalizedSquareRoot { bands },
             ] {
                 let ours = error(alpha, beta, method, &pattern);
                 assert!(ours >= least * (1.0 - 1e-12), "{method:?} {alpha} {beta}: {ours} {least}");
@@ -297,10 +297,10 @@ fn six_buffers_are_as_good_as_the_root_over_a_hundred_thousand_steps() {
 fn unit_columns_help_the_root_and_make_the_sensitivity_known() {
     for (alpha, beta) in PARAMETERS {
         let single = Participation::single(200).unwrap();
-        let normalised = error(alpha, beta, Method::NormalisedSquareRoot { bands: 200 }, &single);
+        let normalised = error(alpha, beta, Method::NormalizedSquareRoot { bands: 200 }, &single);
         assert!(normalised <= error(alpha, beta, Method::SquareRoot, &single) * (1.0 + 1e-12));
         let pattern = Participation::new(200, 20, 10).unwrap();
-        let found = factorize(alpha, beta, Method::NormalisedSquareRoot { bands: 20 }, &pattern);
+        let found = factorize(alpha, beta, Method::NormalizedSquareRoot { bands: 20 }, &pattern);
         let value = found.sensitivity(&pattern).unwrap();
         assert!(value.exact && (value.value / 10.0_f64.sqrt() - 1.0).abs() < 1e-12);
     }
@@ -317,7 +317,7 @@ fn schedules_are_factorized_as_what_they_are() {
             let a = dense::sgd(alpha, beta, &rates);
             for method in [
                 Method::Bsr { bands: 12 },
-                Method::NormalisedSquareRoot { bands: 12 },
+                Method::NormalizedSquareRoot { bands: 12 },
                 Method::Aof { bands: 12, tolerance: 1e-6 },
             ] {
                 let found = Factorization::new(scheduled.clone(), method).unwrap();
@@ -343,7 +343,7 @@ fn schedules_are_factorized_as_what_they_are() {
                     );
                     // The root with unit columns is of the same class; without, it is not: columns of falling
                     // norm can have a smaller sum over every pattern than equal ones.
-                    let in_class = Method::NormalisedSquareRoot { bands: 12 };
+                    let in_class = Method::NormalizedSquareRoot { bands: 12 };
                     let root = Factorization::new(scheduled.clone(), in_class).unwrap();
                     assert!(least <= root.loss(&pattern).unwrap().expected_error);
                     let bsr = Factorization::new(scheduled.clone(), Method::Bsr { bands: 12 });
@@ -370,7 +370,7 @@ fn what_has_no_meaning_is_refused() {
         Method::Toeplitz { bands: 0 },
         Method::Toeplitz { bands: 21 },
         Method::InverseToeplitz { bands: 21 },
-        Method::NormalisedSquareRoot { bands: 21 },
+        Method::NormalizedSquareRoot { bands: 21 },
     ] {
         assert!(matches!(make(method), Err(Error::Bands { .. })), "{method:?}");
     }
@@ -384,7 +384,7 @@ fn what_has_no_meaning_is_refused() {
     assert!(matches!(fitted, Err(Error::NoParticipation { method: "blt" })));
     let scheduled = Workload::scheduled(Sgd::new(1.0, 0.9).unwrap(), cosine(20)).unwrap();
     for method in methods(20).into_iter().filter(|method| {
-        !matches!(method, Method::NormalisedSquareRoot { .. } | Method::LambdaCgd { .. })
+        !matches!(method, Method::NormalizedSquareRoot { .. } | Method::LambdaCgd { .. })
     }) {
         let refused = Factorization::for_participation(scheduled.clone(), method, &pattern);
         assert!(matches!(refused, Err(Error::ScheduledWorkload { .. })), "{method:?}");

@@ -24,7 +24,7 @@ fn refusal(path: &str, overrides: &[&str]) -> String {
         Err(message) => return message,
     };
     match config.privacy {
-        Privacy::None => config.open_request().unwrap_err().to_string(),
+        Privacy::None => config.non_private_request().unwrap_err().to_string(),
         Privacy::Guaranteed(_) => config.plan_request().unwrap_err().to_string(),
     }
 }
@@ -88,7 +88,7 @@ fn every_config_of_the_repository_can_be_run_and_survives_its_own_file() {
             found += 1;
             let config = read(&path, &[]).unwrap();
             match config.privacy {
-                Privacy::None => drop(config.open_request().unwrap()),
+                Privacy::None => drop(config.non_private_request().unwrap()),
                 Privacy::Guaranteed(_) => drop(config.plan_request().unwrap()),
             }
             let folder = tempfile::tempdir().unwrap();
@@ -188,5 +188,5 @@ fn what_cannot_be_run_is_refused_by_its_key() {
     std::fs::write(&path, text.replace("[noise]\nmethod = \"bsr\"", "")).unwrap();
     let error = read(&path, &[]).unwrap().plan_request().unwrap_err();
     assert!(error.to_string().contains("noise.method"), "{error}");
-    assert!(read(&path, &["privacy=none".into()]).unwrap().open_request().is_ok());
+    assert!(read(&path, &["privacy=none".into()]).unwrap().non_private_request().is_ok());
 }

@@ -10,7 +10,7 @@ use dp_train::seal::{Seal, SealDifference};
 use dp_train::seeds::{NoiseKey, RunSeed};
 use dp_train::training::Training;
 use dp_train::training::checkpoint::ResumeError;
-use dp_train::training::open::OpenTraining;
+use dp_train::training::non_private::NonPrivateTraining;
 
 use crate::data::views::Views;
 use crate::data::{Dataset, Split};
@@ -41,7 +41,7 @@ pub(super) enum State {
     /// Every step goes through the mechanism.
     Private(Box<Training>),
     /// `privacy = "none"`; clipped to a norm if there is one.
-    NonPrivate(Box<OpenTraining>, Option<f64>),
+    NonPrivate(Box<NonPrivateTraining>, Option<f64>),
 }
 
 /// What a step saw; not private.
@@ -70,7 +70,8 @@ impl State {
                 State::Private(Box::new(training))
             }
             Kind::NonPrivate(request) => {
-                let training = OpenTraining::new(request.clone(), parameters, examples, seed)?;
+                let training =
+                    NonPrivateTraining::new(request.clone(), parameters, examples, seed)?;
                 State::NonPrivate(Box::new(training), config.optimizer.clip_norm)
             }
         })
@@ -100,7 +101,8 @@ impl State {
                     loaded.map(|(training, note)| (State::Private(Box::new(training)), note))
                 }
                 Kind::NonPrivate(request) => {
-                    let loaded = OpenTraining::load(request.clone(), examples, seed, seal, file);
+                    let loaded =
+                        NonPrivateTraining::load(request.clone(), examples, seed, seal, file);
                     let clip_norm = config.optimizer.clip_norm;
                     let state = |training| State::NonPrivate(Box::new(training), clip_norm);
                     loaded.map(|(training, note)| (state(training), note))
@@ -167,12 +169,11 @@ impl State {
         let mut seen = Seen::default();
         match self {
             State::Private(training) => {
-                let clip_norm = training.plan().request().clip_norm;
-                let counts = training.step(|parameters, batch| -> anyhow::Result<_> {
+                let counts = training.step(|parameters, batch, sum| -> anyhow::Result<_> {
                     let batch = feed.load(step, batch);
-                    let (sum, metrics) = engine.clipped_sum(parameters, batch, clip_norm)?;
-                    seen.metrics = metrics;
-                    Ok(sum)
+                    (*sum, seen.metrics) =
+                        engine.clipped_sum(parameters, batch, sum.clip_norm())?;
+                    Ok(())
                 })?;
                 (seen.examples, seen.clipped) = (counts.examples, Some(counts.clipped));
             }

@@ -145,7 +145,7 @@ impl<'a> Folder<'a> {
         self.find(same, format!("noise_key: config.toml asks for a {origin}"));
         let examples = config.data.training_examples();
         self.find(
-            examples == Ok(certificate.realised.examples),
+            examples == Ok(certificate.realized.examples),
             format!("realised.examples: {} in config.toml", examples.unwrap_or(0)),
         );
         let (least, trials) = (config.privacy.trials(), certificate.trials);
@@ -177,12 +177,12 @@ impl<'a> Folder<'a> {
                 return Ok(());
             }
         };
-        let Certificate { plan, statement, realised, .. } = self.certificate;
+        let Certificate { plan, statement, realized, .. } = self.certificate;
         let mut claims = vec![
             ("epsilon", summary.epsilon == Some(plan.request.epsilon)),
             ("delta", summary.delta == Some(plan.request.delta)),
             ("private", summary.private == self.verdict.secret_key),
-            ("steps", summary.steps == realised.steps),
+            ("steps", summary.steps == realized.steps),
         ];
         match (&summary.statement, self.certificate.format.as_str()) {
             // The first runs had no statement in their summary.
@@ -209,7 +209,7 @@ impl<'a> Folder<'a> {
         let Some(bytes) = self.read(folder::CONTINUATIONS)? else { return Ok(()) };
         let noted: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let runs = noted["released"].as_array().cloned().unwrap_or_default();
-        let id = self.certificate.realised.run_id.as_str();
+        let id = self.certificate.realized.run_id.as_str();
         let alone = runs.len() == 1 && runs[0][0].as_str() == Some(id);
         self.find(
             alone,

@@ -39,21 +39,13 @@ use crate::plan::DpPlan;
 use crate::seeds::{NoiseKey, RunSeed};
 
 pub mod canary;
-
 mod attack;
-
 mod interval;
-
 mod tally;
-
 mod experiment;
-
 pub mod part;
-
 pub mod spread;
-
 pub mod examples;
-
 mod report;
 
 use canary::{CANARIES, Canary, Released, World, indicator};

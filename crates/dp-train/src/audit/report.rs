@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use thiserror::Error;
+
 use crate::engine::EngineError;
 use crate::gradient::GradientError;
 use crate::mechanism::MechanismError;
@@ -132,67 +134,30 @@ impl fmt::Display for AuditReport {
 }
 
 /// Why there is no audit.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Error)]
 pub enum AuditError {
     /// Too few trials to choose a test and to count with it.
+    #[error("an audit needs at least 640 trials, but it is to make {trials}")]
     Trials {
         /// The number given.
         trials: u64,
     },
     /// The plan cannot be made for the audit's number of coordinates.
-    Plan(PlanError),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
     /// The mechanism refused a step.
-    Mechanism(MechanismError),
+    #[error(transparent)]
+    Mechanism(#[from] MechanismError),
     /// The canary's gradients were refused.
-    Gradient(GradientError),
+    #[error(transparent)]
+    Gradient(#[from] GradientError),
     /// The engine refused the canaries.
-    Engine(EngineError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
     /// What canaries contribute is not independent of one another.
+    #[error("the contributions of the canaries depend on one another")]
     DependentCanaries,
     /// The mechanism could not be saved or loaded, for this reason.
+    #[error("the audited run could not go on: {0}")]
     Resume(String),
 }
-
-impl From<EngineError> for AuditError {
-    fn from(error: EngineError) -> Self {
-        AuditError::Engine(error)
-    }
-}
-
-impl From<PlanError> for AuditError {
-    fn from(error: PlanError) -> Self {
-        AuditError::Plan(error)
-    }
-}
-
-impl From<MechanismError> for AuditError {
-    fn from(error: MechanismError) -> Self {
-        AuditError::Mechanism(error)
-    }
-}
-
-impl From<GradientError> for AuditError {
-    fn from(error: GradientError) -> Self {
-        AuditError::Gradient(error)
-    }
-}
-
-impl fmt::Display for AuditError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AuditError::Trials { trials } => {
-                write!(f, "an audit needs at least 640 trials, but it is to make {trials}")
-            }
-            AuditError::Plan(error) => error.fmt(f),
-            AuditError::Mechanism(error) => error.fmt(f),
-            AuditError::Gradient(error) => error.fmt(f),
-            AuditError::Engine(error) => error.fmt(f),
-            AuditError::DependentCanaries => {
-                f.write_str("the contributions of the canaries depend on one another")
-            }
-            AuditError::Resume(reason) => write!(f, "the audited run could not go on: {reason}"),
-        }
-    }
-}
-
-impl std::error::Error for AuditError {}

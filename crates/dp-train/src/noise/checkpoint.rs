@@ -5,11 +5,11 @@
 //! step, the rows computed, the history, and SHA-256 of all that. The history is `(p - 1) d` floats for a
 //! banded `C` and `m d` doubles for buffers; rows of `Z` are drawn again and not stored.
 
-use std::fmt;
 use std::io::{self, Read, Write};
 
 use mf_core::Strategy;
-use sha2::{Digest, Sha256};
+use mf_core::sealed::{SealedError, SealedReader, SealedWriter};
+use thiserror::Error;
 
 use super::solve::AHEAD;
 use super::{NoiseStream, State, most_kept_rows};
@@ -18,40 +18,33 @@ use crate::seeds::{KeyOrigin, NoiseKey};
 
 const VERSION: &[u8; 16] = b"bandroot noise 1";
 
-/// Numbers that are converted at a time.
-const PIECE: usize = 1 << 16;
-
 impl NoiseStream {
     /// Writes the state. O(p d), without a copy of the history.
     ///
     /// # Errors
     /// Those of the writer.
     pub fn save(&self, writer: impl Write) -> io::Result<()> {
-        let mut out = Hashing { inner: writer, hash: Sha256::new() };
-        out.write_all(VERSION)?;
-        out.write_all(self.key.bytes())?;
-        out.write_all(&[match self.key.origin() {
+        let mut out = SealedWriter::new(writer, VERSION)?;
+        out.put(self.key.bytes())?;
+        out.put(&[match self.key.origin() {
             KeyOrigin::OperatingSystem => 0,
             KeyOrigin::FixedSeed => 1,
         }])?;
-        out.write_all(Fingerprint::of(&self.strategy).bytes())?;
+        out.put(Fingerprint::of(&self.strategy).bytes())?;
         let computed = match &self.state {
             State::Recurrence(state) => state.computed,
             State::Taps(_) | State::Buffers(_) => self.next_step,
         };
         for size in [self.dim, self.next_step, computed] {
-            out.write_all(&(size as u64).to_le_bytes())?;
+            out.put(&(size as u64).to_le_bytes())?;
         }
         match &self.state {
-            State::Recurrence(state) => {
-                write_pieces(&mut out, &state.history, |y| y.to_le_bytes())?;
-            }
-            State::Buffers(state) => write_pieces(&mut out, &state.sums, |s| s.to_le_bytes())?,
+            State::Recurrence(state) => out.put_numbers(&state.history, f32::to_le_bytes)?,
+            State::Buffers(state) => out.put_numbers(&state.sums, f64::to_le_bytes)?,
             State::Taps(_) => {}
         }
-        let Hashing { mut inner, hash } = out;
-        inner.write_all(&hash.finalize())?;
-        inner.flush()
+        out.finish()?;
+        Ok(())
     }
 
     /// Reads a state that was saved for the same strategy and dimension. O(p d).
@@ -64,21 +57,18 @@ impl NoiseStream {
         dim: usize,
         reader: impl Read,
     ) -> Result<Self, CheckpointError> {
-        let mut input = Hashing { inner: reader, hash: Sha256::new() };
-        if &input.bytes::<16>()? != VERSION {
-            return Err(CheckpointError::Version);
-        }
-        let key = input.bytes::<32>()?;
-        let origin = match input.bytes::<1>()? {
+        let mut input = SealedReader::new(reader, VERSION)?;
+        let key = input.array::<32>()?;
+        let origin = match input.array::<1>()? {
             [0] => KeyOrigin::OperatingSystem,
             [1] => KeyOrigin::FixedSeed,
             _ => return Err(CheckpointError::Damaged),
         };
-        if &input.bytes::<32>()? != Fingerprint::of(&strategy).bytes() {
+        if &input.array::<32>()? != Fingerprint::of(&strategy).bytes() {
             return Err(CheckpointError::OtherStrategy);
         }
         let mut size = || -> Result<usize, CheckpointError> {
-            let value = u64::from_le_bytes(input.bytes::<8>()?);
+            let value = u64::from_le_bytes(input.array::<8>()?);
             usize::try_from(value).map_err(|_| CheckpointError::Damaged)
         };
         let (found, next_step, computed) = (size()?, size()?, size()?);
@@ -97,20 +87,15 @@ impl NoiseStream {
         }
         match &mut stream.state {
             State::Recurrence(state) => {
-                read_pieces(&mut input, &mut state.history, f32::from_le_bytes)?;
+                input.numbers(&mut state.history, f32::from_le_bytes)?;
                 state.computed = computed;
             }
             State::Buffers(state) => {
-                read_pieces(&mut input, &mut state.sums, f64::from_le_bytes)?;
+                input.numbers(&mut state.sums, f64::from_le_bytes)?;
             }
             State::Taps(_) => {}
         }
-        let Hashing { mut inner, hash } = input;
-        let mut checksum = [0; 32];
-        inner.read_exact(&mut checksum)?;
-        if checksum != *hash.finalize() {
-            return Err(CheckpointError::Damaged);
-        }
+        input.finish()?;
         stream.next_step = next_step;
         match most_kept_rows(&stream.strategy) {
             Some(rows) => stream.keeping(rows).map_err(|_| CheckpointError::Damaged),
@@ -119,78 +104,26 @@ impl NoiseStream {
     }
 }
 
-/// Writes numbers without a copy of all of them.
-fn write_pieces<T: Copy, const N: usize>(
-    out: &mut Hashing<impl Write>,
-    numbers: &[T],
-    to_bytes: impl Fn(T) -> [u8; N],
-) -> io::Result<()> {
-    let mut bytes = Vec::with_capacity(N * PIECE);
-    for piece in numbers.chunks(PIECE) {
-        bytes.clear();
-        bytes.extend(piece.iter().flat_map(|x| to_bytes(*x)));
-        out.write_all(&bytes)?;
-    }
-    Ok(())
-}
-
-fn read_pieces<T, const N: usize>(
-    input: &mut Hashing<impl Read>,
-    numbers: &mut [T],
-    from_bytes: impl Fn([u8; N]) -> T,
-) -> io::Result<()> {
-    let mut bytes = vec![0; N * PIECE];
-    for piece in numbers.chunks_mut(PIECE) {
-        let bytes = &mut bytes[..N * piece.len()];
-        input.read_exact(bytes)?;
-        for (x, bytes) in piece.iter_mut().zip(bytes.as_chunks::<N>().0) {
-            *x = from_bytes(*bytes);
-        }
-    }
-    Ok(())
-}
-
-/// Hashes what passes through.
-struct Hashing<T> {
-    inner: T,
-    hash: Sha256,
-}
-
-impl<T: Write> Hashing<T> {
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.hash.update(bytes);
-        self.inner.write_all(bytes)
-    }
-}
-
-impl<T: Read> Hashing<T> {
-    fn read_exact(&mut self, bytes: &mut [u8]) -> io::Result<()> {
-        self.inner.read_exact(bytes)?;
-        self.hash.update(&*bytes);
-        Ok(())
-    }
-
-    fn bytes<const N: usize>(&mut self) -> io::Result<[u8; N]> {
-        let mut bytes = [0; N];
-        self.read_exact(&mut bytes)?;
-        Ok(bytes)
-    }
-}
-
 /// Why a noise checkpoint cannot be continued.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum CheckpointError {
     /// Reading failed, or the bytes end too early.
-    Read(io::Error),
+    #[error("the noise checkpoint cannot be read: {0}")]
+    Read(#[from] io::Error),
     /// Not a noise checkpoint of this version.
+    #[error("this is not a noise checkpoint of version 1")]
     Version,
     /// The bytes contradict themselves or their checksum.
+    #[error("the noise checkpoint is damaged")]
     Damaged,
     /// Saved under a plan with other privacy, participation, clip norm or batch size.
+    #[error("the checkpoint was made under another plan")]
     OtherPlan,
     /// Saved with another strategy `C`.
+    #[error("the noise checkpoint was made with another strategy matrix")]
     OtherStrategy,
     /// Saved for another number of parameters.
+    #[error("the noise checkpoint is for {found} parameters, but the model has {expected}")]
     OtherDimension {
         /// `d` now.
         expected: usize,
@@ -199,37 +132,12 @@ pub enum CheckpointError {
     },
 }
 
-impl From<io::Error> for CheckpointError {
-    fn from(error: io::Error) -> Self {
-        CheckpointError::Read(error)
-    }
-}
-
-impl fmt::Display for CheckpointError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CheckpointError::Read(error) => {
-                write!(f, "the noise checkpoint cannot be read: {error}")
-            }
-            CheckpointError::Version => write!(f, "this is not a noise checkpoint of version 1"),
-            CheckpointError::Damaged => write!(f, "the noise checkpoint is damaged"),
-            CheckpointError::OtherPlan => write!(f, "the checkpoint was made under another plan"),
-            CheckpointError::OtherStrategy => {
-                write!(f, "the noise checkpoint was made with another strategy matrix")
-            }
-            CheckpointError::OtherDimension { expected, found } => write!(
-                f,
-                "the noise checkpoint is for {found} parameters, but the model has {expected}"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for CheckpointError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            CheckpointError::Read(error) => Some(error),
-            _ => None,
+impl From<SealedError> for CheckpointError {
+    fn from(error: SealedError) -> Self {
+        match error {
+            SealedError::Version => CheckpointError::Version,
+            SealedError::Damaged => CheckpointError::Damaged,
+            SealedError::Io(error) => CheckpointError::Read(error),
         }
     }
 }

@@ -36,20 +36,16 @@ use mf_core::{Noising, Strategy};
 use crate::seeds::{KeyOrigin, NoiseKey};
 
 pub mod normal;
-
 mod solve;
-
 mod recurrence;
-
 mod taps;
-
 mod buffers;
-
 pub mod checkpoint;
 
 use buffers::Buffers;
 use recurrence::Recurrence;
 use taps::Taps;
+use thiserror::Error;
 
 /// The rows of `C^-1 Z` for `d` coordinates, in order.
 #[derive(PartialEq)]
@@ -194,15 +190,28 @@ pub fn history_bytes(strategy: &Strategy, kept_rows: Option<usize>, dim: usize) 
     (4 * rows as u64).saturating_mul(dim as u64)
 }
 
+fn too_many_rows(rows: usize, most: Option<usize>) -> String {
+    match most {
+        Some(most) => format!("at most {most} rows of noise can be kept, not {rows}"),
+        None => {
+            "the rows of noise that this strategy keeps cannot be drawn again: keep_rows is for \
+                 methods whose inverse is banded (bisr, lambda-cgd, inverse-toeplitz)"
+                .to_string()
+        }
+    }
+}
+
 /// Why there is no further noise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NoiseError {
     /// All `n` rows were used. The sensitivity is for `n` steps, so one more would not be private.
+    #[error("the privacy guarantee is for {steps} steps, and all of them have been taken")]
     Exhausted {
         /// `n`.
         steps: usize,
     },
     /// A vector has the wrong number of entries.
+    #[error("the noise has {expected} coordinates, but the vector has {found}")]
     Dimension {
         /// Entries that were needed.
         expected: usize,
@@ -210,6 +219,7 @@ pub enum NoiseError {
         found: usize,
     },
     /// Rows of `Z` cannot be kept, or not so many.
+    #[error("{}", too_many_rows(*rows, *most))]
     KeptRows {
         /// Rows to keep.
         rows: usize,
@@ -217,6 +227,7 @@ pub enum NoiseError {
         most: Option<usize>,
     },
     /// The history cannot be addressed.
+    #[error("{rows} rows of {dim} coordinates are more than memory can address")]
     TooLarge {
         /// `p - 1`, the rows to keep.
         rows: usize,
@@ -224,30 +235,3 @@ pub enum NoiseError {
         dim: usize,
     },
 }
-
-impl fmt::Display for NoiseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NoiseError::Exhausted { steps } => write!(
-                f,
-                "the privacy guarantee is for {steps} steps, and all of them have been taken"
-            ),
-            NoiseError::Dimension { expected, found } => {
-                write!(f, "the noise has {expected} coordinates, but the vector has {found}")
-            }
-            NoiseError::KeptRows { rows, most: Some(most) } => {
-                write!(f, "at most {most} rows of noise can be kept, not {rows}")
-            }
-            NoiseError::KeptRows { .. } => write!(
-                f,
-                "the rows of noise that this strategy keeps cannot be drawn again: keep_rows is for \
-                 methods whose inverse is banded (bisr, lambda-cgd, inverse-toeplitz)"
-            ),
-            NoiseError::TooLarge { rows, dim } => {
-                write!(f, "{rows} rows of {dim} coordinates are more than memory can address")
-            }
-        }
-    }
-}
-
-impl std::error::Error for NoiseError {}

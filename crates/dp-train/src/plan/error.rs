@@ -1,18 +1,24 @@
 //! Why there is no plan.
 
-use std::fmt;
+use thiserror::Error;
 
 use crate::calibration::CalibrationError;
 use crate::noise::NoiseError;
 
 /// Why a request has no plan.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Error)]
 pub enum PlanError {
     /// The factorization refuses its arguments.
-    Factorization(mf_core::Error),
+    #[error(transparent)]
+    Factorization(#[from] mf_core::Error),
     /// There is no noise for this privacy.
-    Calibration(CalibrationError),
+    #[error(transparent)]
+    Calibration(#[from] CalibrationError),
     /// `k` was left out, and the steps are not whole epochs.
+    #[error(
+        "steps = {steps} is not a multiple of separation = {separation}: say how many \
+         participations an example has"
+    )]
     UnevenSteps {
         /// `n`.
         steps: usize,
@@ -20,80 +26,75 @@ pub enum PlanError {
         separation: usize,
     },
     /// Not one learning rate per step.
+    #[error("there must be one learning rate for each of {expected} steps, not {found}")]
     Rates {
         /// `n`.
         expected: usize,
         /// Rates that were given.
         found: usize,
     },
+    /// Not one coefficient of the workload per step.
+    #[error("the workload must have one coefficient for each of {expected} steps, not {found}")]
+    Column {
+        /// `n`.
+        expected: usize,
+        /// Coefficients that were given.
+        found: usize,
+    },
+    /// A workload of one's own and a schedule of learning rates.
+    #[error(
+        "a workload of one's own has no schedule: give workload_column or learning_rates, not \
+         both"
+    )]
+    TwoWorkloads,
+    /// A strategy was given with a request for another method than [`Method::Own`](mf_core::Method::Own).
+    #[error(
+        "a strategy was given, but the request is for method {method}: it must be for method own"
+    )]
+    NotOwn {
+        /// The name of the method.
+        method: &'static str,
+    },
+    /// The inverse of the strategy is unstable: its noise would be lost in rounding.
+    #[error(
+        "the noise of this strategy would be lost in rounding: its terms are {growth:e} times as \
+         large as the noise itself, and at most 16384 times is allowed"
+    )]
+    Growth {
+        /// [`noise_growth`](mf_core::loss::noise_growth) of the strategy.
+        growth: f64,
+    },
     /// The clip norm is not in [`CLIP_NORMS`](crate::gradient::CLIP_NORMS).
+    #[error("the clip norm must be between 1e-30 and 1e30, but it is {clip_norm}")]
     ClipNorm {
         /// The value given.
         clip_norm: f64,
     },
     /// The entries of the strategy are too small or too large for f64: rates or factors of the optimizer are.
+    #[error(
+        "the sensitivity must be between 1e-100 and 1e100, but it is {sensitivity:e}: the \
+         learning rates of the schedule are too small or too large"
+    )]
     Sensitivity {
         /// The sensitivity that came out.
         sensitivity: f64,
     },
+    /// The batch size is above [`MOST_EXAMPLES`](crate::gradient::MOST_EXAMPLES).
+    #[error("the batch size must be at most 2^20, but it is {batch_size}")]
+    BatchSize {
+        /// The value given.
+        batch_size: usize,
+    },
     /// The batch size or the number of parameters is 0.
+    #[error("the batch size and the number of parameters must be at least 1")]
     Empty,
     /// The noise cannot keep this many rows.
+    #[error(transparent)]
     Noise(NoiseError),
     /// A factorization was made by another method or for another workload.
+    #[error("the factorization is not the one that the request describes")]
     OtherFactorization,
     /// A plan from a file is not what its own request gives.
+    #[error("the plan in the file differs from what its own request gives")]
     Altered,
 }
-
-impl From<mf_core::Error> for PlanError {
-    fn from(error: mf_core::Error) -> Self {
-        PlanError::Factorization(error)
-    }
-}
-
-impl From<CalibrationError> for PlanError {
-    fn from(error: CalibrationError) -> Self {
-        PlanError::Calibration(error)
-    }
-}
-
-impl fmt::Display for PlanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PlanError::Factorization(error) => error.fmt(f),
-            PlanError::Calibration(error) => error.fmt(f),
-            PlanError::UnevenSteps { steps, separation } => write!(
-                f,
-                "steps = {steps} is not a multiple of separation = {separation}: \
-                 say how many participations an example has"
-            ),
-            PlanError::Rates { expected, found } => {
-                write!(
-                    f,
-                    "there must be one learning rate for each of {expected} steps, not {found}"
-                )
-            }
-            PlanError::ClipNorm { clip_norm } => {
-                write!(f, "the clip norm must be between 1e-30 and 1e30, but it is {clip_norm}")
-            }
-            PlanError::Sensitivity { sensitivity } => write!(
-                f,
-                "the sensitivity must be between 1e-100 and 1e100, but it is {sensitivity:e}: the learning rates of the \
-                 schedule are too small or too large"
-            ),
-            PlanError::Empty => {
-                write!(f, "the batch size and the number of parameters must be at least 1")
-            }
-            PlanError::Noise(error) => error.fmt(f),
-            PlanError::OtherFactorization => {
-                write!(f, "the factorization is not the one that the request describes")
-            }
-            PlanError::Altered => {
-                write!(f, "the plan in the file differs from what its own request gives")
-            }
-        }
-    }
-}
-
-impl std::error::Error for PlanError {}

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use mf_core::loss::{self, Loss};
 use mf_core::sensitivity::{self, Sensitivity};
-use mf_core::{Factorization, Noising, Participation, Strategy};
+use mf_core::{Factorization, Method, Noising, Participation, Strategy, StrategyRecord};
 use serde::{Deserialize, Serialize};
 
 use crate::calibration;
@@ -14,11 +14,10 @@ use crate::gradient::SUM_ROUNDING;
 use crate::noise::{self, NoiseError};
 
 mod error;
-
 mod request;
 
 pub use error::PlanError;
-pub use request::{PlanRequest, StrategyFor};
+pub use request::{Budget, Clipping, PlanRequest, StrategyFor};
 
 /// The numbers of a plan, as they stand in files. Anyone can write such a record;
 /// only a [`DpPlan`] was computed.
@@ -33,6 +32,9 @@ pub struct PlanRecord {
     pub bands: usize,
     /// SHA-256 of `C`.
     pub strategy_sha256: Fingerprint,
+    /// `C` itself, if it is the caller's own: no method gives it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<StrategyRecord>,
     /// `sens_{k,b}(C)` for clip norm 1, exact or a bound, and by which argument.
     pub sensitivity: Sensitivity,
     /// Standard deviation of the noise over the sensitivity of `C X`.
@@ -104,14 +106,45 @@ impl DpPlan {
         if factorization.fitted_to().is_some_and(|fitted| fitted != participation) {
             return Err(PlanError::OtherFactorization);
         }
-        Self::with_strategy(request, factorization.strategy().clone())
+        Self::of_strategy(request, factorization.strategy().clone())
+    }
+
+    /// The plan with a strategy of the caller's own, for a request with [`Method::Own`].
+    ///
+    /// Privacy depends on nothing but the sensitivity of the strategy, which is computed from its entries, exactly or
+    /// as an upper bound, for any lower-triangular matrix with a positive diagonal; neither the workload nor how the
+    /// strategy was found has a part in it. The plan, its file and its certificate carry the entries.
+    ///
+    /// ```
+    /// use dp_train::{Budget, Clipping, DpPlan, PlanRequest};
+    /// use mf_core::{Method, Participation, Sgd, Strategy};
+    ///
+    /// let request = PlanRequest::new(
+    ///     Method::Own,
+    ///     Sgd::new(1.0, 0.0)?,
+    ///     Participation::epochs(5, 20)?,
+    ///     Budget { epsilon: 2.0, delta: 1e-6 },
+    ///     Clipping { batch_size: 100, clip_norm: 0.5 },
+    ///     10,
+    /// );
+    /// let plan = DpPlan::with_strategy(request, Strategy::toeplitz(100, vec![1.0, 0.4, 0.2])?)?;
+    /// assert!(plan.record().sensitivity.exact);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`PlanError::NotOwn`] for another method, [`PlanError::Factorization`] if the strategy has another number of
+    /// steps than the request, [`PlanError::Growth`] if its inverse is unstable, else as [`new`](Self::new).
+    pub fn with_strategy(request: PlanRequest, strategy: Strategy) -> Result<Self, PlanError> {
+        request.check()?;
+        if request.method != Method::Own {
+            return Err(PlanError::NotOwn { method: request.method.name() });
+        }
+        Self::of_strategy(request, strategy)
     }
 
     /// The numbers of a plan with this strategy, wherever it came from: what is private does not depend on that.
-    pub(crate) fn with_strategy(
-        request: PlanRequest,
-        strategy: Strategy,
-    ) -> Result<Self, PlanError> {
+    pub(crate) fn of_strategy(request: PlanRequest, strategy: Strategy) -> Result<Self, PlanError> {
         let participation = request.participation()?;
         let most = noise::most_kept_rows(&strategy);
         if let Some(rows) = request.keep_rows
@@ -124,6 +157,13 @@ impl DpPlan {
         if !SENSITIVITIES.contains(&sensitivity.value) {
             return Err(PlanError::Sensitivity { sensitivity: sensitivity.value });
         }
+        if matches!(request.method, Method::Own | Method::Aof { .. }) {
+            let growth = loss::noise_growth(&strategy)?;
+            // Not a number is not below.
+            if !(growth <= MOST_GROWTH) {
+                return Err(PlanError::Growth { growth });
+            }
+        }
         let decoder = loss::decoder_norms(&request.workload()?, &strategy)?;
         let noise_std = noise_std(&request, noise_multiplier, &sensitivity);
         let per_example = noise_std / request.batch_size as f64;
@@ -131,6 +171,7 @@ impl DpPlan {
             participation,
             bands: strategy.bands(),
             strategy_sha256: Fingerprint::of(&strategy),
+            strategy: (request.method == Method::Own).then(|| strategy.record()),
             sensitivity,
             noise_multiplier,
             sum_rounding: SUM_ROUNDING,
@@ -183,6 +224,12 @@ impl DpPlan {
 /// Sensitivities that can be trusted: beyond them the squares of a strategy's entries lose digits or vanish in f64.
 const SENSITIVITIES: RangeInclusive<f64> = 1e-100..=1e100;
 
+/// Rows of noise are rounded to `2^-24` of themselves, so that `C` makes `Z` out of them only up to `2^-24` times the
+/// [growth](loss::noise_growth) of the strategy: with this limit `2^-10` of its standard deviation. Beyond it what
+/// hides the data would no longer be the Gaussian that the plan is calibrated for. Asked of strategies whose rows
+/// come from the caller or from a file; the other methods make no unstable ones.
+const MOST_GROWTH: f64 = 16384.0;
+
 /// The one place where the noise gets its size.
 fn noise_std(request: &PlanRequest, multiplier: f64, sensitivity: &Sensitivity) -> f64 {
     let moved = request.clip_norm * (1.0 + SUM_ROUNDING);
@@ -216,7 +263,13 @@ impl TryFrom<PlanRecord> for DpPlan {
     type Error = PlanError;
 
     fn try_from(record: PlanRecord) -> Result<Self, PlanError> {
-        let plan = Self::new(record.request.clone())?;
+        let request = record.request.clone();
+        let plan = match &record.strategy {
+            Some(strategy) => {
+                Self::with_strategy(request, strategy.strategy(record.request.steps)?)?
+            }
+            None => Self::new(request)?,
+        };
         if plan.record == record { Ok(plan) } else { Err(PlanError::Altered) }
     }
 }

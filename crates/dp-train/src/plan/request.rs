@@ -3,9 +3,9 @@
 use mf_core::{Method, Participation, Sgd, Workload};
 use serde::{Deserialize, Serialize};
 
-use super::PlanError;
+use super::{DpPlan, PlanError};
 use crate::calibration::{self, Neighbouring};
-use crate::gradient::CLIP_NORMS;
+use crate::gradient::{CLIP_NORMS, MOST_EXAMPLES};
 
 /// Which workload the strategy is made for when the learning rate changes during training.
 ///
@@ -20,7 +20,43 @@ pub enum StrategyFor {
     Schedule,
 }
 
+/// `(epsilon, delta)` to reach with all steps.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Budget {
+    /// `epsilon`.
+    pub epsilon: f64,
+    /// `delta`.
+    pub delta: f64,
+}
+
+/// How the gradients of a step become one sum.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Clipping {
+    /// `m`, the expected batch size: the public number by which sums are divided.
+    pub batch_size: usize,
+    /// `zeta`, the bound on the norm of one example's gradient.
+    pub clip_norm: f64,
+}
+
 /// What is asked for, before anything is computed.
+///
+/// ```
+/// use dp_train::{Budget, Clipping, PlanRequest};
+/// use mf_core::{Method, Participation, Sgd};
+///
+/// // 10 epochs of 100 batches of 500 examples, three parameters.
+/// let plan = PlanRequest::new(
+///     Method::Bsr { bands: 100 },
+///     Sgd::new(0.999, 0.9)?,
+///     Participation::epochs(10, 100)?,
+///     Budget { epsilon: 4.0, delta: 1e-5 },
+///     Clipping { batch_size: 500, clip_norm: 1.0 },
+///     3,
+/// )
+/// .plan()?;
+/// println!("{plan}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanRequest {
@@ -28,6 +64,11 @@ pub struct PlanRequest {
     pub sgd: Sgd,
     /// The learning rate of every step; none means a constant one, which is taken out as a factor.
     pub learning_rates: Option<Vec<f64>>,
+    /// The first column of a workload of one's own, in place of the optimizer's: what the strategy is made for and
+    /// the loss is computed from, say an average of iterates. Neither privacy nor the updates of
+    /// [`Training`](crate::training::Training) depend on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload_column: Option<Vec<f64>>,
     /// Which workload the strategy is made for.
     #[serde(default)]
     pub strategy_for: StrategyFor,
@@ -59,6 +100,68 @@ pub struct PlanRequest {
 }
 
 impl PlanRequest {
+    /// A request with a constant learning rate, zero-out neighbours and all rows of noise kept. What is not given
+    /// here can be set by the methods below or by the fields.
+    pub fn new(
+        method: Method,
+        sgd: Sgd,
+        participation: Participation,
+        budget: Budget,
+        clipping: Clipping,
+        dim: usize,
+    ) -> Self {
+        Self {
+            sgd,
+            learning_rates: None,
+            workload_column: None,
+            strategy_for: StrategyFor::default(),
+            method,
+            steps: participation.steps(),
+            min_separation: participation.min_separation(),
+            max_participations: Some(participation.max_participations()),
+            clip_norm: clipping.clip_norm,
+            batch_size: clipping.batch_size,
+            epsilon: budget.epsilon,
+            delta: budget.delta,
+            neighbouring: Neighbouring::default(),
+            dim,
+            keep_rows: None,
+        }
+    }
+
+    /// The same request with one learning rate per step, and the workload that the strategy is made for.
+    pub fn with_learning_rates(mut self, rates: Vec<f64>, strategy_for: StrategyFor) -> Self {
+        self.learning_rates = Some(rates);
+        self.strategy_for = strategy_for;
+        self
+    }
+
+    /// The same request for a workload of one's own, by its first column.
+    pub fn with_workload(mut self, column: Vec<f64>) -> Self {
+        self.workload_column = Some(column);
+        self
+    }
+
+    /// The same request for other neighbours.
+    pub fn with_neighbouring(mut self, neighbouring: Neighbouring) -> Self {
+        self.neighbouring = neighbouring;
+        self
+    }
+
+    /// The same request with only so many rows of `Z` kept in memory.
+    pub fn with_kept_rows(mut self, rows: usize) -> Self {
+        self.keep_rows = Some(rows);
+        self
+    }
+
+    /// Computes the plan; see [`DpPlan::new`].
+    ///
+    /// # Errors
+    /// [`PlanError`] says which number of the request has no plan.
+    pub fn plan(self) -> Result<DpPlan, PlanError> {
+        DpPlan::new(self)
+    }
+
     /// `n`, `b` and `k`, where `k = n / b` may be left out.
     ///
     /// # Errors
@@ -77,11 +180,21 @@ impl PlanRequest {
         Ok(Participation::new(n, b, k)?)
     }
 
-    /// `A`, with the schedule if there is one.
+    /// `A`: the caller's own, or SGD's with the schedule if there is one.
     ///
     /// # Errors
-    /// [`PlanError::Rates`] unless there is one rate per step, or what `mf_core` says of them.
+    /// [`PlanError::Rates`] unless there is one rate per step, [`PlanError::Column`] unless there is one coefficient
+    /// per step, [`PlanError::TwoWorkloads`] if there are both, or what `mf_core` says of them.
     pub fn workload(&self) -> Result<Workload, PlanError> {
+        if let Some(column) = &self.workload_column {
+            if self.learning_rates.is_some() {
+                return Err(PlanError::TwoWorkloads);
+            }
+            if column.len() != self.steps {
+                return Err(PlanError::Column { expected: self.steps, found: column.len() });
+            }
+            return Ok(Workload::toeplitz(column.clone())?);
+        }
         match &self.learning_rates {
             Some(rates) if rates.len() != self.steps => {
                 Err(PlanError::Rates { expected: self.steps, found: rates.len() })
@@ -97,8 +210,10 @@ impl PlanRequest {
     /// As [`workload`](Self::workload).
     pub fn factorized_workload(&self) -> Result<Workload, PlanError> {
         match self.strategy_for {
-            StrategyFor::ConstantRate => Ok(Workload::sgd(self.sgd, self.steps)?),
-            StrategyFor::Schedule => self.workload(),
+            StrategyFor::ConstantRate if self.workload_column.is_none() => {
+                Ok(Workload::sgd(self.sgd, self.steps)?)
+            }
+            _ => self.workload(),
         }
     }
 
@@ -112,6 +227,9 @@ impl PlanRequest {
         }
         if self.batch_size == 0 || self.dim == 0 {
             return Err(PlanError::Empty);
+        }
+        if self.batch_size > MOST_EXAMPLES {
+            return Err(PlanError::BatchSize { batch_size: self.batch_size });
         }
         Ok(())
     }

@@ -3,41 +3,37 @@
 //! One step of the paper's Algorithm 1:
 //!
 //! 1. the next batch of the fixed order is entered in the ledger, which refuses what the plan does not cover;
-//! 2. the model clips the gradients of its examples and adds them up;
+//! 2. the caller adds the gradients of its examples to a sum, which clips them;
 //! 3. the mechanism adds the noise of the step and divides by the batch size;
 //! 4. momentum and decay move the parameters.
 
-use std::fmt;
+use thiserror::Error;
 
 use crate::batches::{Batches, NoBatch};
-use crate::gradient::{ClipCounts, ClippedSum};
+use crate::gradient::{ClipCounts, ClippedSum, GradientError};
 use crate::ledger::{Ledger, Violation};
 use crate::mechanism::{Mechanism, MechanismError};
 use crate::plan::DpPlan;
 use crate::seeds::{KeyOrigin, NoEntropy, NoiseKey, RunSeed};
-use crate::update::Momentum;
 
 pub mod checkpoint;
+mod descent;
+pub mod non_private;
 
-pub mod open;
-
-mod parts;
+use descent::{Descent, Rates};
 
 /// A run of a plan: parameters, momentum, noise and ledger move together or not at all.
 ///
 /// # Guarantees
 /// * Every example that reaches a gradient was entered in the ledger before.
+/// * What is made private is a sum of the plan's dimension and clip norm, of at most as many examples as the batch
+///   has.
 /// * After an error no further step is taken: a run that fell out of step with its noise has ended.
 #[derive(Debug, PartialEq)]
 pub struct Training {
     plan: DpPlan,
-    seed: RunSeed,
-    /// Times the factor of the step, if the plan has a schedule.
-    learning_rate: f32,
-    parameters: Vec<f32>,
-    momentum: Momentum,
+    descent: Descent,
     mechanism: Mechanism,
-    batches: Batches,
     ledger: Ledger,
 }
 
@@ -72,29 +68,42 @@ impl Training {
         }
         let mechanism = Mechanism::new(&plan, key)?;
         let ledger = Ledger::new(plan.participation(), examples)?;
-        let momentum = Momentum::new(request.sgd, parameters.len());
-        Ok(Self { plan, seed, learning_rate, parameters, momentum, mechanism, batches, ledger })
+        let rates = Rates { learning_rate, factors: request.learning_rates.clone() };
+        let descent = Descent::new(request.sgd, rates, parameters, batches, seed);
+        Ok(Self { plan, descent, mechanism, ledger })
     }
 
-    /// Takes one step. `clip` is given the parameters and the examples of the batch.
+    /// Takes one step. `fill` is called with the parameters, the examples of the batch and an empty sum of the
+    /// plan, to which it adds each example's gradient: one by one with [`ClippedSum::add`], or as an engine's
+    /// clipped sum (`*sum = ...`). An example that is left out counts as zero; the noise is the same.
+    ///
+    /// That each gradient is one example's, and each example of the batch is added once, is up to `fill`: what is
+    /// added as one example's moves the sum by at most the clip norm, whatever it is.
     ///
     /// # Errors
-    /// Those of `clip`, and [`TrainingError`]. The run has ended then.
+    /// Those of `fill`, and [`TrainingError`]: among them, sums of another clip norm or dimension or of more
+    /// examples than the batch has. The run has ended then.
     pub fn step<E: From<TrainingError>>(
         &mut self,
-        clip: impl FnOnce(&[f32], &[u32]) -> Result<ClippedSum, E>,
+        fill: impl FnOnce(&[f32], &[u32], &mut ClippedSum) -> Result<(), E>,
     ) -> Result<ClipCounts, E> {
-        let step = self.ledger.next_step();
-        if step != self.mechanism.next_step() {
+        let Self { descent, mechanism, ledger, .. } = self;
+        if ledger.next_step() != mechanism.next_step() || descent.taken != ledger.next_step() {
             return Err(TrainingError::Ended.into());
         }
-        let batch = self.batches.batch(step);
-        self.ledger.record(step, batch).map_err(TrainingError::from)?;
-        let sum = clip(&self.parameters, batch)?;
-        let counts = sum.counts();
-        let gradient = self.mechanism.privatize(sum).map_err(TrainingError::from)?;
-        let rate = self.learning_rate(step);
-        self.momentum.step(&mut self.parameters, gradient, rate);
+        let mut counts = ClipCounts::default();
+        descent.step(|step, parameters, batch| -> Result<_, E> {
+            ledger.record(step, batch).map_err(TrainingError::from)?;
+            let mut sum = mechanism.empty_sum();
+            fill(parameters, batch, &mut sum)?;
+            counts = sum.counts();
+            if counts.examples > batch.len() {
+                let (batch, found) = (batch.len(), counts.examples);
+                return Err(TrainingError::Examples { batch, found }.into());
+            }
+            // The mechanism checks the clip norm and the dimension of what may be another sum by now.
+            Ok(mechanism.privatize(sum).map_err(TrainingError::from)?)
+        })?;
         Ok(counts)
     }
 
@@ -103,7 +112,7 @@ impl Training {
     /// # Panics
     /// If the plan has a schedule and no such step.
     pub fn learning_rate(&self, step: usize) -> f32 {
-        rate_of(self.learning_rate, self.plan.request().learning_rates.as_deref(), step)
+        self.descent.rates.at(step)
     }
 
     /// What is run.
@@ -113,7 +122,7 @@ impl Training {
 
     /// The parameters after the last step.
     pub fn parameters(&self) -> &[f32] {
-        &self.parameters
+        &self.descent.parameters
     }
 
     /// Steps taken so far.
@@ -128,12 +137,12 @@ impl Training {
 
     /// Steps of one pass over the data.
     pub fn steps_per_epoch(&self) -> usize {
-        self.batches.per_epoch()
+        self.descent.batches.per_epoch()
     }
 
     /// Examples that are never used because they do not fill a batch.
     pub fn dropped_examples(&self) -> usize {
-        self.batches.dropped()
+        self.descent.batches.dropped()
     }
 
     /// Who took part when.
@@ -147,15 +156,11 @@ impl Training {
     }
 }
 
-/// The rate of a step: the product is rounded once.
-fn rate_of(learning_rate: f32, factors: Option<&[f64]>, step: usize) -> f32 {
-    factors.map_or(learning_rate, |factors| (f64::from(learning_rate) * factors[step]) as f32)
-}
-
 /// Why a run cannot start or go on.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Error)]
 pub enum TrainingError {
     /// The model has another number of parameters than the plan.
+    #[error("the plan is for {expected} parameters, but the model has {found}")]
     Dimension {
         /// Of the plan.
         expected: usize,
@@ -163,11 +168,13 @@ pub enum TrainingError {
         found: usize,
     },
     /// The learning rate is not a positive finite number.
+    #[error("the learning rate must be positive and finite, but it is {learning_rate}")]
     LearningRate {
         /// The value given.
         learning_rate: f32,
     },
     /// Not one factor of the learning rate per step.
+    #[error("{expected} steps need a learning rate each, but there are {found}")]
     Rates {
         /// Steps.
         expected: usize,
@@ -175,70 +182,40 @@ pub enum TrainingError {
         found: usize,
     },
     /// The data set has too few batches to keep the uses of an example as far apart as planned.
+    #[error(
+        "the plan keeps two uses of an example {planned} steps apart, but the data has only {found} \
+         batches"
+    )]
     Separation {
         /// `b` of the plan.
         planned: usize,
         /// Batches in the data set.
         found: usize,
     },
+    /// A sum has more examples than the batch: some example would count twice.
+    #[error("the batch has {batch} examples, but the sum has {found}")]
+    Examples {
+        /// Examples in the batch.
+        batch: usize,
+        /// Examples in the sum.
+        found: usize,
+    },
     /// No batch can be filled.
-    Batches(NoBatch),
+    #[error(transparent)]
+    Batches(#[from] NoBatch),
     /// The operating system has no random bytes.
-    Entropy(NoEntropy),
+    #[error(transparent)]
+    Entropy(#[from] NoEntropy),
     /// A step that the plan does not cover.
-    Violation(Violation),
+    #[error(transparent)]
+    Violation(#[from] Violation),
+    /// A gradient cannot be added.
+    #[error(transparent)]
+    Gradient(#[from] GradientError),
     /// The mechanism refused.
-    Mechanism(MechanismError),
+    #[error(transparent)]
+    Mechanism(#[from] MechanismError),
     /// An earlier step failed.
+    #[error("an earlier step failed, and the run has ended with it")]
     Ended,
-}
-
-impl fmt::Display for TrainingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TrainingError::Dimension { expected, found } => {
-                write!(f, "the plan is for {expected} parameters, but the model has {found}")
-            }
-            TrainingError::LearningRate { learning_rate } => {
-                write!(
-                    f,
-                    "the learning rate must be positive and finite, but it is {learning_rate}"
-                )
-            }
-            TrainingError::Rates { expected, found } => {
-                write!(f, "{expected} steps need a learning rate each, but there are {found}")
-            }
-            TrainingError::Separation { planned, found } => write!(
-                f,
-                "the plan keeps two uses of an example {planned} steps apart, but the data has only \
-                 {found} batches"
-            ),
-            TrainingError::Batches(error) => error.fmt(f),
-            TrainingError::Entropy(error) => error.fmt(f),
-            TrainingError::Violation(error) => error.fmt(f),
-            TrainingError::Mechanism(error) => error.fmt(f),
-            TrainingError::Ended => {
-                write!(f, "an earlier step failed, and the run has ended with it")
-            }
-        }
-    }
-}
-
-impl std::error::Error for TrainingError {}
-
-macro_rules! from {
-    ($($source:ty => $variant:ident),* $(,)?) => {
-        $(impl From<$source> for TrainingError {
-            fn from(error: $source) -> Self {
-                TrainingError::$variant(error)
-            }
-        })*
-    };
-}
-
-from! {
-    NoBatch => Batches,
-    NoEntropy => Entropy,
-    Violation => Violation,
-    MechanismError => Mechanism,
 }

@@ -12,7 +12,7 @@ impl Verdict {
     /// All numbers of the plan that its request and its strategy give.
     pub(super) fn check_numbers(&mut self, certificate: &Certificate, strategy: Strategy) {
         let claimed = &certificate.plan;
-        let derived = match DpPlan::with_strategy(claimed.request.clone(), strategy) {
+        let derived = match DpPlan::of_strategy(claimed.request.clone(), strategy) {
             Ok(plan) => PlanRecord::from(plan),
             Err(error) => return self.find(false, format!("request: it has no plan: {error}")),
         };

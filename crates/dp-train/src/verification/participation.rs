@@ -10,46 +10,46 @@ use crate::certificate::Certificate;
 impl Verdict {
     /// What the ledger saw is within the plan, and what that many steps of a fixed order give.
     pub(super) fn check_participation(&mut self, certificate: &Certificate) {
-        let (plan, realised) = (&certificate.plan, &certificate.realised);
+        let (plan, realized) = (&certificate.plan, &certificate.realized);
         let (n, b) = (plan.participation.steps(), plan.participation.min_separation());
         let k = plan.participation.max_participations();
-        self.find(realised.steps <= n, format!("realised.steps: {} of {n}", realised.steps));
+        self.find(realized.steps <= n, format!("realised.steps: {} of {n}", realized.steps));
         self.find(
-            realised.least_gap.is_none_or(|gap| gap >= b),
-            match realised.least_gap {
+            realized.least_gap.is_none_or(|gap| gap >= b),
+            match realized.least_gap {
                 Some(gap) => format!("realised.least_gap: {gap}, allowed from {b}"),
                 None => "realised.least_gap: no example was used twice".to_string(),
             },
         );
         self.find(
-            realised.most_uses <= k,
-            format!("realised.most_uses: {}, allowed {k}", realised.most_uses),
+            realized.most_uses <= k,
+            format!("realised.most_uses: {}, allowed {k}", realized.most_uses),
         );
         let batch = plan.request.batch_size.max(1);
-        let per_epoch = realised.examples / batch;
+        let per_epoch = realized.examples / batch;
         self.find(
             per_epoch >= b,
             format!("realised.examples: {per_epoch} batches of {batch}, needed {b}"),
         );
-        let steps = realised.steps;
+        let steps = realized.steps;
         let expected = (
             steps.min(per_epoch).saturating_mul(batch),
             steps.div_ceil(per_epoch.max(1)),
             (steps > per_epoch).then_some(per_epoch),
         );
-        let found = (realised.examples_used, realised.most_uses, realised.least_gap);
+        let found = (realized.examples_used, realized.most_uses, realized.least_gap);
         self.find(
             found == expected,
             format!(
                 "realised: {found:?} examples used, most uses, least gap; {expected:?} derived"
             ),
         );
-        let continued = &realised.continued_at;
+        let continued = &realized.continued_at;
         self.find(
             continued.is_sorted() && continued.iter().all(|step| *step <= steps),
             format!("realised.continued_at: {continued:?} of {steps} steps"),
         );
-        let id = &realised.run_id;
+        let id = &realized.run_id;
         self.find(
             id.len() == 32 && id.bytes().all(|c| c.is_ascii_hexdigit()),
             format!("realised.run_id: {id}"),

@@ -2,9 +2,8 @@
 //!
 //! Only [`mf_core::reference`] is shared with `mf_core`, none of its fast paths.
 
-use mf_core::{Method, Participation, reference};
+use mf_core::{Method, Participation, StrategyRecord, reference};
 
-use crate::certificate::RecordedToeplitz;
 use crate::plan::{PlanRequest, StrategyFor};
 
 /// A strategy as a table of rows by lag, diagonal first.
@@ -26,7 +25,7 @@ impl SlowStrategy {
         match request.method {
             Method::Identity => Some(1),
             Method::Input | Method::SquareRoot => Some(request.steps),
-            Method::Bsr { bands } | Method::NormalisedSquareRoot { bands } => Some(bands),
+            Method::Bsr { bands } | Method::NormalizedSquareRoot { bands } => Some(bands),
             // The inverse is banded, the strategy is not.
             Method::Bisr { .. } | Method::LambdaCgd { lambda: Some(_) } => Some(request.steps),
             _ => None,
@@ -41,6 +40,9 @@ impl SlowStrategy {
             _ => None,
         };
         let method = request.method;
+        if let Some(column) = &request.workload_column {
+            return Self::of_column(method, column, bands);
+        }
         let toeplitz = match (method, rates) {
             (Method::Identity, _) => Some(vec![1.0]),
             (Method::LambdaCgd { lambda: Some(lambda) }, _) => {
@@ -64,10 +66,36 @@ impl SlowStrategy {
         let rows = match method {
             Method::Input => a,
             Method::SquareRoot | Method::Bsr { .. } => square_root_rows(&a),
-            Method::NormalisedSquareRoot { .. } => with_unit_columns(square_root_rows(&a)),
+            Method::NormalizedSquareRoot { .. } => with_unit_columns(square_root_rows(&a)),
             _ => return None,
         };
         Some(Self { rows, toeplitz: None })
+    }
+
+    /// The same for a workload of one's own, `A = LDToep(column)`: the root by its definition, row by row.
+    fn of_column(method: Method, column: &[f64], bands: usize) -> Option<Self> {
+        let n = column.len();
+        let a = |rows: usize, bands: usize| -> Vec<Vec<f64>> {
+            (0..rows).map(|i| column[..bands.min(i + 1)].to_vec()).collect()
+        };
+        let root = |len: usize| square_root_rows(&a(len, len)).pop();
+        let c = match method {
+            Method::Identity => vec![1.0],
+            Method::LambdaCgd { lambda: Some(lambda) } => {
+                (0..n).map(|j| lambda.powi(j as i32)).collect()
+            }
+            Method::Input => column.to_vec(),
+            Method::SquareRoot | Method::Bsr { .. } => root(bands)?,
+            Method::Bisr { bands } => {
+                reference::reciprocal(&reference::reciprocal(&root(bands)?, bands), n)
+            }
+            Method::NormalizedSquareRoot { bands } => {
+                let rows = with_unit_columns(square_root_rows(&a(n, bands)));
+                return Some(Self { rows, toeplitz: None });
+            }
+            _ => return None,
+        };
+        Some(Self::with_column(c, n))
     }
 
     fn with_column(c: Vec<f64>, steps: usize) -> Self {
@@ -75,15 +103,16 @@ impl SlowStrategy {
         Self { rows, toeplitz: Some(c) }
     }
 
-    /// The Toeplitz strategy that a certificate gives by few numbers: `C g = 1` by substitution, buffers
-    /// by their powers.
-    pub(super) fn of_toeplitz(recorded: &RecordedToeplitz, steps: usize) -> Self {
+    /// The strategy that a certificate gives: by its rows, or Toeplitz by few numbers: `C g = 1` by substitution,
+    /// buffers by their powers.
+    pub(super) fn recorded(recorded: &StrategyRecord, steps: usize) -> Self {
         let column = match recorded {
-            RecordedToeplitz::Strategy { coefficients } => coefficients.clone(),
-            RecordedToeplitz::Inverse { coefficients } => {
-                reference::reciprocal(coefficients, steps)
+            StrategyRecord::Rows { rows } => {
+                return Self { rows: rows.clone(), toeplitz: None };
             }
-            RecordedToeplitz::Buffered { buffers } => (0..steps as i32)
+            StrategyRecord::Toeplitz { coefficients } => coefficients.clone(),
+            StrategyRecord::Inverse { coefficients } => reference::reciprocal(coefficients, steps),
+            StrategyRecord::Buffered { buffers } => (0..steps as i32)
                 .map(|i| match i {
                     0 => 1.0,
                     _ => buffers.iter().map(|x| x.weight * x.decay.powi(i - 1)).sum(),
@@ -91,11 +120,6 @@ impl SlowStrategy {
                 .collect(),
         };
         Self::with_column(column, steps)
-    }
-
-    /// The strategy that a certificate gives by its rows.
-    pub(super) fn recorded(rows: Vec<Vec<f64>>) -> Self {
-        Self { rows, toeplitz: None }
     }
 
     /// `sens_{k,b}(C)`, or an upper bound where the worst pattern is not known. O(n^2 (p + k)) at worst.

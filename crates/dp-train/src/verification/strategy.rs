@@ -1,10 +1,10 @@
 //! The strategy of a certificate: derived from its method, or as it stands in the file.
 
-use mf_core::{BandedLower, Factorization, Method, Strategy};
+use mf_core::{Factorization, Method, Strategy, StrategyRecord};
 
 use super::reference::SlowStrategy;
 use super::{TOLERANCE, Verdict};
-use crate::certificate::{Certificate, RecordedToeplitz};
+use crate::certificate::Certificate;
 use crate::fingerprint::Fingerprint;
 
 /// Entries of the largest tables that are made: 1 GiB of doubles.
@@ -34,11 +34,21 @@ impl Verdict {
             );
             return None;
         }
-        let recorded = match (&certificate.strategy, &certificate.toeplitz) {
-            (None, None) => None,
-            (Some(rows), None) => Some(self.check_recorded_strategy(certificate, rows)?),
-            (None, Some(recorded)) => Some(self.check_recorded_toeplitz(certificate, recorded)?),
-            (Some(_), Some(_)) => {
+        let rows =
+            certificate.strategy.as_ref().map(|rows| StrategyRecord::Rows { rows: rows.clone() });
+        let in_file = [rows.as_ref(), certificate.toeplitz.as_ref(), plan.strategy.as_ref()];
+        let in_file: Vec<&StrategyRecord> = in_file.into_iter().flatten().collect();
+        if plan.strategy.is_some() != (plan.request.method == Method::Own) {
+            self.find(
+                false,
+                "plan.strategy: it belongs to method own, and to no other".to_string(),
+            );
+            return None;
+        }
+        let recorded = match in_file[..] {
+            [] => None,
+            [record] => Some(self.check_recorded_strategy(certificate, record)?),
+            _ => {
                 self.find(false, "strategy: the file has two".to_string());
                 return None;
             }
@@ -93,7 +103,7 @@ impl Verdict {
     fn check_recorded_strategy(
         &mut self,
         certificate: &Certificate,
-        rows: &[Vec<f64>],
+        recorded: &StrategyRecord,
     ) -> Option<(Strategy, SlowStrategy)> {
         let plan = &certificate.plan;
         let (n, p) = (plan.participation.steps(), plan.bands);
@@ -101,51 +111,24 @@ impl Verdict {
             Method::Aof { bands, .. } => bands == p,
             _ => true,
         };
-        let shaped = asked
-            && rows.len() == n
-            && rows.iter().enumerate().all(|(i, row)| row.len() == p.min(i + 1));
+        let shaped = match recorded {
+            StrategyRecord::Rows { rows } => {
+                asked
+                    && rows.len() == n
+                    && rows.iter().enumerate().all(|(i, row)| row.len() == p.min(i + 1))
+            }
+            _ => asked,
+        };
         self.find(shaped, format!("strategy: {n} rows of at most {p} entries in the file"));
         if !shaped {
             return None;
         }
-        let padded = rows
-            .iter()
-            .flat_map(|row| row.iter().copied().chain(std::iter::repeat_n(0.0, p - row.len())));
-        let strategy = BandedLower::from_entries(n, p, padded.collect()).and_then(Strategy::banded);
-        match strategy {
+        match recorded.strategy(n) {
             Ok(strategy) => {
                 let hash = Fingerprint::of(&strategy);
-                self.find(hash == plan.strategy_sha256, format!("strategy_sha256: {hash} derived"));
-                Some((strategy, SlowStrategy::recorded(rows.to_vec())))
-            }
-            Err(error) => {
-                self.find(false, format!("strategy: {error}"));
-                None
-            }
-        }
-    }
-
-    /// The same for a Toeplitz strategy, whose column follows from few numbers.
-    fn check_recorded_toeplitz(
-        &mut self,
-        certificate: &Certificate,
-        recorded: &RecordedToeplitz,
-    ) -> Option<(Strategy, SlowStrategy)> {
-        let plan = &certificate.plan;
-        let n = plan.participation.steps();
-        let made = match recorded.clone() {
-            RecordedToeplitz::Strategy { coefficients } => Strategy::toeplitz(n, coefficients),
-            RecordedToeplitz::Inverse { coefficients } => {
-                Strategy::inverse_toeplitz(n, coefficients)
-            }
-            RecordedToeplitz::Buffered { buffers } => Strategy::buffered(n, buffers),
-        };
-        match made {
-            Ok(strategy) => {
-                let hash = Fingerprint::of(&strategy);
-                let same = hash == plan.strategy_sha256 && strategy.bands() == plan.bands;
+                let same = hash == plan.strategy_sha256 && strategy.bands() == p;
                 self.find(same, format!("strategy_sha256: {hash} derived"));
-                same.then(|| (strategy, SlowStrategy::of_toeplitz(recorded, n)))
+                same.then(|| (strategy, SlowStrategy::recorded(recorded, n)))
             }
             Err(error) => {
                 self.find(false, format!("strategy: {error}"));

@@ -2,6 +2,7 @@
 
 use twofloat::TwoFloat;
 
+use crate::error::{Error, Result};
 use crate::workload::Sgd;
 
 /// The first `len` coefficients of `A_{alpha,beta}^{1/2}`,
@@ -39,9 +40,53 @@ pub fn coefficients(sgd: &Sgd, len: usize) -> Vec<f64> {
     coefficients
 }
 
+/// The first column of `LDToep(a)^{1/2}`, as many coefficients as `a` has, for a workload without a closed
+/// form: `c_j = (a_j - sum_{0<i<j} c_i c_{j-i}) / (2 c_0)`. O(len^2).
+///
+/// The sum is taken in twice the working precision; what is subtracted may cancel, so that a coefficient is
+/// off by some `2^-53` of the largest ones before it and not of itself. Privacy does not depend on that:
+/// the sensitivity is computed from the coefficients as they are.
+///
+/// # Errors
+/// [`Error::NonPositiveDiagonal`] unless `a_0 > 0`, [`Error::NotFinite`] if a coefficient overflows.
+pub fn root_of_column(a: &[f64]) -> Result<Vec<f64>> {
+    let Some(&first) = a.first().filter(|first| **first > 0.0) else {
+        let value = a.first().copied().unwrap_or(0.0);
+        return Err(Error::NonPositiveDiagonal { index: 0, value });
+    };
+    let mut c = vec![first.sqrt()];
+    for j in 1..a.len() {
+        let mut rest = TwoFloat::from(a[j]);
+        for i in 1..j {
+            rest -= TwoFloat::new_mul(c[i], c[j - i]);
+        }
+        let next = rest.hi() / (2.0 * c[0]);
+        if !next.is_finite() {
+            return Err(Error::NotFinite { row: j, column: 0 });
+        }
+        c.push(next);
+    }
+    Ok(c)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_root_of_a_column_is_the_closed_form_where_there_is_one() {
+        for (alpha, beta) in [(1.0, 0.0), (0.99, 0.9), (0.5, 0.25)] {
+            let sgd = Sgd::new(alpha, beta).unwrap();
+            let root = root_of_column(&sgd.coefficients(300)).unwrap();
+            for (j, (x, y)) in root.iter().zip(coefficients(&sgd, 300)).enumerate() {
+                assert!((x - y).abs() < 1e-14, "{alpha} {beta} {j}: {x} and {y}");
+            }
+        }
+        assert_eq!(root_of_column(&[4.0, 4.0]), Ok(vec![2.0, 1.0]));
+        let negative = Error::NonPositiveDiagonal { index: 0, value: -1.0 };
+        assert_eq!(root_of_column(&[-1.0, 2.0]), Err(negative));
+        assert!(matches!(root_of_column(&[1e-300, 1e300]), Err(Error::NotFinite { .. })));
+    }
 
     #[test]
     fn without_momentum_and_decay_they_are_the_central_binomials() {

@@ -8,7 +8,7 @@
 //! someone wrote it: that the certificate is the one of these rows is checked as well.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{BufReader, BufWriter, Read};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -19,12 +19,11 @@ use super::Factorization;
 use super::aof::{Certificate, Options, Progress, relative_gap};
 use crate::banded::BandedLower;
 use crate::error::Result;
+use crate::sealed::{SealedError, SealedReader, SealedWriter};
 use crate::workload::Workload;
 
 /// Changes whenever the layout of a file or the meaning of its content does.
 const FORMAT: &[u8; 16] = b"bandroot aof 01\n";
-
-const DIGEST_LEN: usize = 32;
 
 /// How far a recorded number may be from its re-derivation, relatively.
 const ROUNDING: f64 = 1e-8;
@@ -125,17 +124,13 @@ impl Cache {
         let rows = factorization.strategy().to_rows().map_err(|e| text(&e))?;
         let header = Header { key: key.clone(), certificate: certificate.clone() };
         let header = serde_json::to_vec(&header).map_err(|e| text(&e))?;
-        let mut bytes = FORMAT.to_vec();
-        bytes.extend_from_slice(&(header.len() as u64).to_le_bytes());
-        bytes.extend_from_slice(&header);
-        bytes.extend(rows.entries().iter().flat_map(|x| x.to_le_bytes()));
-        let digest = Sha256::digest(&bytes);
-        bytes.extend_from_slice(&digest);
         fs::create_dir_all(&self.folder).map_err(|e| text(&e))?;
         let temporary = path.with_extension(format!("{}.partial", std::process::id()));
-        let written = File::create(&temporary).and_then(|mut file| {
-            file.write_all(&bytes)?;
-            file.sync_all()?;
+        let written = File::create(&temporary).and_then(|file| {
+            let mut file = SealedWriter::new(BufWriter::new(file), FORMAT)?;
+            file.put_part(&header)?;
+            file.put_numbers(rows.entries(), f64::to_le_bytes)?;
+            file.finish()?.get_ref().sync_all()?;
             fs::rename(&temporary, path)
         });
         written.map_err(|error| {
@@ -177,37 +172,31 @@ fn hexadecimal(bytes: &[u8]) -> String {
 /// The rows and the certificate in a file; `None` if there is no file, and a reason if it is not what it
 /// should be.
 fn load(path: &Path, key: &Key) -> std::result::Result<Option<(BandedLower, Certificate)>, String> {
-    let bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
+    let file = match File::open(path) {
+        Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
-    let (content, digest) = bytes.split_last_chunk::<DIGEST_LEN>().ok_or("it is cut short")?;
-    let body = content.strip_prefix(FORMAT).ok_or("it has another format or version")?;
-    if Sha256::digest(content).as_slice() != digest {
-        return Err("its checksum is wrong".into());
-    }
-    let (len, body) = body.split_first_chunk::<8>().ok_or("it is cut short")?;
-    let (header, rows) = usize::try_from(u64::from_le_bytes(*len))
-        .ok()
-        .and_then(|len| body.split_at_checked(len))
-        .ok_or("its header is cut short")?;
-    let header: Header = serde_json::from_slice(header).map_err(|error| error.to_string())?;
+    let text = |error: SealedError| error.to_string();
+    let mut sealed = SealedReader::new(BufReader::new(file), FORMAT).map_err(text)?;
+    let header = sealed.part().map_err(text)?;
+    let header: Header = serde_json::from_slice(&header).map_err(|error| error.to_string())?;
+    // Before the rows, of which another problem has another number.
     if header.key != *key {
         return Err("it belongs to another problem".into());
     }
-    let (entries, rest) = rows.as_chunks::<8>();
-    if !rest.is_empty() {
-        return Err("its rows are cut short".into());
+    let mut entries = vec![0.0; key.steps.saturating_mul(key.bands)];
+    sealed.numbers(&mut entries, f64::from_le_bytes).map_err(text)?;
+    if sealed.finish().map_err(text)?.bytes().next().is_some() {
+        return Err("it is longer than it should be".into());
     }
-    let entries = entries.iter().map(|chunk| f64::from_le_bytes(*chunk)).collect();
     let rows =
         BandedLower::from_entries(key.steps, key.bands, entries).map_err(|e| e.to_string())?;
     rows.check_invertible().map_err(|error| error.to_string())?;
     Ok(Some((rows, header.certificate)))
 }
 
-/// The factorization of an entry whose certificate is that of its rows: unit columns, and `‖A C⁻¹‖²_F` between
+/// The factorization of an entry whose certificate is that of its rows: unit columns, and `||A C^-1||_F^2` between
 /// the two bounds whose gap it states. That the lower one holds only the solver can tell. O(n p^2), as the
 /// loss of a plan.
 fn believed(

@@ -1,14 +1,12 @@
-//! Optimised banded inverse Toeplitz strategies: the best `p` coefficients of `C^-1`.
+//! Optimized banded inverse Toeplitz strategies: the best `p` coefficients of `C^-1`.
 
-use super::quasi_newton::minimise;
+use super::quasi_newton::minimize;
 use super::toeplitz::{LIMITS, correlate};
-use super::{bisr, blt};
 use crate::error::Result;
 use crate::participation::Participation;
 use crate::sensitivity;
 use crate::series;
 use crate::strategy::Strategy;
-use crate::workload::Sgd;
 
 /// Searches with more coefficients than this start from one place only.
 const MANY: usize = 32;
@@ -19,7 +17,8 @@ const MANY: usize = 32;
 ///
 /// There are several valleys: with two coefficients `lambda` close to 1 is best, and more of them are best
 /// spent on that shape, on that of the BISR, or on that of two exponentials. The search starts from the best
-/// coefficients for half as many bands, from the BISR and from the inverse of a [BLT](super::blt).
+/// coefficients for half as many bands, from the first coefficients of the inverse root (the BISR) and,
+/// where there is one, from the inverse of a [BLT](super::blt).
 ///
 /// The sensitivity of the leftmost pattern is that of `C` only if the coefficients of `C` rise and then
 /// fall. A search without this condition comes first; if it ends at a `C` that does not meet it, it is
@@ -28,36 +27,42 @@ const MANY: usize = 32;
 ///
 /// # Errors
 /// As [`Strategy::inverse_toeplitz`].
-pub fn optimise(sgd: &Sgd, participation: &Participation, bands: usize) -> Result<Strategy> {
-    let n = participation.steps();
-    let bands = bands.min(n);
+pub(super) fn optimize(
+    a: &[f64],
+    inverse_root: &[f64],
+    exponentials: Option<&Strategy>,
+    participation: &Participation,
+) -> Result<Strategy> {
+    let (n, bands) = (participation.steps(), inverse_root.len());
     if bands == 1 {
         return Strategy::inverse_toeplitz(n, vec![1.0]);
     }
-    let exponentials = blt::fit(sgd, participation, 2)?.short_inverse().unwrap_or_default();
-    let problem = Problem { a: sgd.coefficients(n), participation, sgd, exponentials };
+    let inverse_root = inverse_root.iter().map(|g| g / inverse_root[0]).collect();
+    let exponentials = exponentials.and_then(Strategy::short_inverse);
+    let problem = Problem { a, participation, inverse_root, exponentials };
     Strategy::inverse_toeplitz(n, problem.best(bands).1)
 }
 
 struct Problem<'a> {
-    a: Vec<f64>,
+    a: &'a [f64],
     participation: &'a Participation,
-    sgd: &'a Sgd,
+    /// The first coefficients of `A^{-1/2}`, scaled so that the first is 1.
+    inverse_root: Vec<f64>,
     /// The first column of the inverse of a BLT.
-    exponentials: Vec<f64>,
+    exponentials: Option<Vec<f64>>,
 }
 
 impl Problem<'_> {
     /// The best certified coefficients, with `ln E` up to a constant.
     fn best(&self, bands: usize) -> (f64, Vec<f64>) {
-        let mut starts =
-            vec![bisr::coefficients(self.sgd, bands), self.exponentials[..bands].to_vec()];
+        let mut starts = vec![self.inverse_root[..bands].to_vec()];
+        starts.extend(self.exponentials.iter().map(|column| column[..bands].to_vec()));
         if bands > 2 {
             let mut half = self.best(bands.div_ceil(2)).1;
             half.resize(bands, 0.0);
             starts.push(half);
         }
-        let value = |g: &Vec<f64>| log_error(&self.a, g, self.participation).0;
+        let value = |g: &Vec<f64>| log_error(self.a, g, self.participation).0;
         let mut valued: Vec<(f64, Vec<f64>)> =
             starts.into_iter().map(|start| (value(&start), start)).collect();
         valued.sort_by(|x, y| x.0.total_cmp(&y.0));
@@ -67,7 +72,7 @@ impl Problem<'_> {
         valued.extend(searched.into_iter().map(|g| (value(&g), g)));
         valued.retain(|(_, g)| is_certified(g, self.participation));
         let best = valued.into_iter().min_by(|x, y| x.0.total_cmp(&y.0));
-        best.unwrap_or_else(|| (f64::INFINITY, bisr::coefficients(self.sgd, bands)))
+        best.unwrap_or_else(|| (f64::INFINITY, self.inverse_root[..bands].to_vec()))
     }
 
     /// Where a search ends: without the condition, or else with it, from the start and from the last
@@ -94,12 +99,12 @@ impl Problem<'_> {
     }
 
     fn descend(&self, start: &[f64], only_certified: bool) -> Vec<f64> {
-        let found = minimise(start[1..].to_vec(), LIMITS, |tail: &[f64]| {
+        let found = minimize(start[1..].to_vec(), LIMITS, |tail: &[f64]| {
             let g = [&[1.0], tail].concat();
             if only_certified && !is_certified(&g, self.participation) {
                 return (f64::INFINITY, vec![0.0; tail.len()]);
             }
-            let (value, mut gradient) = log_error(&self.a, &g, self.participation);
+            let (value, mut gradient) = log_error(self.a, &g, self.participation);
             gradient.remove(0);
             (value, gradient)
         });
@@ -144,6 +149,8 @@ fn log_error(a: &[f64], g: &[f64], participation: &Participation) -> (f64, Vec<f
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::factorization::bisr;
+    use crate::workload::Sgd;
 
     #[test]
     fn gradients_are_those_of_differences() {

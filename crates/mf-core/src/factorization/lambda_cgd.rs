@@ -28,14 +28,14 @@ pub(super) fn strategy(steps: usize, lambda: f64) -> Result<Strategy> {
 /// The `lambda` in `[0, 1)` with the smallest expected error: the best of a grid in `log(1 - lambda)` from 1
 /// to `1 / (20 n)`, refined by the golden section between its neighbours. About 100 errors, of O(log n + k)
 /// each because `C` is a [BLT](super::blt) with one buffer of weight and decay `lambda`, or of O(n^2) each
-/// for a schedule.
+/// for a workload without that closed form.
 ///
 /// # Errors
 /// None in practice: the sizes agree.
 pub fn best_lambda(workload: &Workload, participation: &Participation) -> Result<f64> {
     let n = workload.steps();
     let value = |x: f64| -> Result<f64> {
-        if let Some(sgd) = workload.as_toeplitz() {
+        if let Some(sgd) = workload.as_constant_sgd() {
             let lambda = -x.exp_m1();
             return Ok(blt::error_of_one(sgd, participation, x.exp(), lambda));
         }

@@ -11,29 +11,20 @@ use crate::error::{Error, Result};
 use crate::loss::{self, DecoderNorms, Loss};
 use crate::participation::Participation;
 use crate::sensitivity::{self, Sensitivity};
+use crate::series;
 use crate::strategy::Strategy;
 use crate::workload::Workload;
 
 pub mod bsr;
-
 pub mod bisr;
-
 pub mod lambda_cgd;
-
 mod quasi_newton;
-
 pub mod toeplitz;
-
 pub mod inverse_toeplitz;
-
 pub mod blt;
-
-pub mod normalised_root;
-
+pub mod normalized_root;
 pub mod triangular_root;
-
 pub mod aof;
-
 pub mod cache;
 
 /// How the strategy `C` is chosen.
@@ -84,10 +75,12 @@ pub enum Method {
     },
     /// The first `bands` diagonals of `A^{1/2}`, every column scaled to unit norm.
     #[serde(rename = "normalised-sqrt")]
-    NormalisedSquareRoot {
+    NormalizedSquareRoot {
         /// `p`, the number of diagonals.
         bands: usize,
     },
+    /// A strategy that the caller has, wherever it comes from: no workload gives it.
+    Own,
     /// The approximately optimal factorization: of all `C` with unit columns and `bands` diagonals, the one
     /// with the smallest `||A C^-1||_F`.
     Aof {
@@ -111,8 +104,9 @@ impl Method {
             Method::Toeplitz { .. } => "toeplitz",
             Method::InverseToeplitz { .. } => "inverse-toeplitz",
             Method::Blt { .. } => "blt",
-            Method::NormalisedSquareRoot { .. } => "normalised-sqrt",
+            Method::NormalizedSquareRoot { .. } => "normalised-sqrt",
             Method::Aof { .. } => "aof",
+            Method::Own => "own",
         }
     }
 
@@ -123,12 +117,14 @@ impl Method {
             | Method::Bisr { bands }
             | Method::Toeplitz { bands }
             | Method::InverseToeplitz { bands }
-            | Method::NormalisedSquareRoot { bands }
+            | Method::NormalizedSquareRoot { bands }
             | Method::Aof { bands, .. } => Some(bands),
             Method::Blt { buffers } => Some(buffers),
-            Method::Identity | Method::Input | Method::SquareRoot | Method::LambdaCgd { .. } => {
-                None
-            }
+            Method::Identity
+            | Method::Input
+            | Method::SquareRoot
+            | Method::LambdaCgd { .. }
+            | Method::Own => None,
         }
     }
 
@@ -185,7 +181,8 @@ impl Factorization {
     /// # Errors
     /// [`Error::Bands`] unless `1 <= p <= n`; [`Error::Lambda`] or [`Error::Buffers`];
     /// [`Error::SizeMismatch`] if the participation is for other steps; [`Error::ScheduledWorkload`] for a
-    /// method with Toeplitz strategies if the workload is not; those of [`aof`](Self::aof).
+    /// method with Toeplitz strategies if the workload is not; [`Error::NotSgd`] for `blt` and `aof` if the
+    /// workload is not SGD's; [`Error::OwnStrategy`]; those of [`aof`](Self::aof).
     pub fn for_participation(
         workload: Workload,
         method: Method,
@@ -203,18 +200,20 @@ impl Factorization {
             let fits = (1..=n).contains(&bands);
             if fits { Ok(bands) } else { Err(Error::Bands { bands, steps: n }) }
         };
-        let toeplitz =
-            || workload.as_toeplitz().ok_or(Error::ScheduledWorkload { method: method.name() });
+        let column = |len: usize| {
+            workload.as_toeplitz(len).ok_or(Error::ScheduledWorkload { method: method.name() })
+        };
         let strategy = match method {
             Method::Identity => Strategy::identity(n)?,
-            Method::Input => match workload.as_toeplitz() {
-                Some(sgd) => Strategy::toeplitz(n, sgd.coefficients(n))?,
+            Method::Input => match workload.as_toeplitz(n) {
+                Some(column) => Strategy::toeplitz(n, column)?,
                 None => Strategy::banded(workload.diagonals(n)?)?,
             },
             Method::SquareRoot => square_root(&workload, n)?,
             Method::Bsr { bands } => square_root(&workload, bands)?,
             Method::Bisr { bands } => {
-                Strategy::inverse_toeplitz(n, bisr::coefficients(toeplitz()?, checked(bands)?))?
+                let column = column(checked(bands)?)?;
+                Strategy::inverse_toeplitz(n, inverse_root(&workload, &column)?)?
             }
             Method::LambdaCgd { lambda } => {
                 let lambda = match lambda {
@@ -225,33 +224,48 @@ impl Factorization {
                 lambda_cgd::strategy(n, lambda)?
             }
             Method::Toeplitz { bands } => {
-                toeplitz::optimise(toeplitz()?, participation, checked(bands)?)?
+                let (a, bands) = (column(n)?, checked(bands)?);
+                toeplitz::optimize(&a, &root(&workload, &a[..bands])?, participation)?
             }
             Method::InverseToeplitz { bands } => {
-                inverse_toeplitz::optimise(toeplitz()?, participation, checked(bands)?)?
+                let (a, bands) = (column(n)?, checked(bands)?);
+                let inverse_root = inverse_root(&workload, &a[..bands])?;
+                let exponentials = match workload.as_constant_sgd() {
+                    Some(sgd) if bands > 1 => Some(blt::fit(sgd, participation, 2)?),
+                    _ => None,
+                };
+                inverse_toeplitz::optimize(&a, &inverse_root, exponentials.as_ref(), participation)?
             }
-            Method::Blt { buffers } => blt::fit(toeplitz()?, participation, buffers)?,
-            Method::NormalisedSquareRoot { bands } => {
+            Method::Blt { buffers } => {
+                let closed_form = match workload.as_sgd() {
+                    Some(_) => Error::ScheduledWorkload { method: method.name() },
+                    None => Error::NotSgd { method: method.name() },
+                };
+                let sgd = workload.as_constant_sgd().ok_or(closed_form)?;
+                blt::fit(sgd, participation, buffers)?
+            }
+            Method::NormalizedSquareRoot { bands } => {
                 let root = square_root(&workload, bands)?.to_rows()?;
-                Strategy::banded(normalised_root::with_unit_columns(&root)?)?
+                Strategy::banded(normalized_root::with_unit_columns(&root)?)?
             }
             Method::Aof { bands, tolerance } => {
                 let options = aof::Options { relative_gap: tolerance, ..aof::Options::default() };
                 let mut go_on = |_| ControlFlow::Continue(());
                 return Self::aof(workload, bands, &options, &mut go_on);
             }
+            Method::Own => return Err(Error::OwnStrategy),
         };
         let participation = method.is_fitted().then_some(*participation);
         Ok(Self { workload, method, strategy, participation, certificate: None })
     }
 
     /// The approximately optimal factorization with its certificate. Whether the gap that was asked for
-    /// has been reached stands in [`certificate`](Self::certificate); `progress` is told of every iteration
-    /// and may end the search. With `bands = n` by the fixed point of [`aof::solve_single`], else by
+    /// has been reached stands in [`certificate`](Self::certificate); `progress` is called after every
+    /// iteration and may end the search. With `bands = n` by the fixed point of [`aof::solve_single`], else by
     /// [`aof::solve`] from a cold start.
     ///
     /// # Errors
-    /// [`Error::GeneralWorkload`]: the solver needs a workload whose inverse has three diagonals. Else those
+    /// [`Error::NotSgd`]: the solver needs a workload whose inverse has three diagonals. Else those
     /// of the solver.
     pub fn aof(
         workload: Workload,
@@ -259,7 +273,7 @@ impl Factorization {
         options: &aof::Options,
         progress: &mut dyn FnMut(aof::Progress) -> ControlFlow<()>,
     ) -> Result<Self> {
-        let inverse = workload.inverse().ok_or(Error::GeneralWorkload)?;
+        let inverse = workload.inverse().ok_or(Error::NotSgd { method: "aof" })?;
         let (rows, certificate) = if bands == workload.steps() {
             let solution = aof::solve_single(&inverse, options, progress)?;
             (solution.factor()?, solution.certificate)
@@ -334,10 +348,29 @@ impl Factorization {
     }
 }
 
+/// The first coefficients of `A^{1/2}`, as many as `column`, those of `A`, has.
+fn root(workload: &Workload, column: &[f64]) -> Result<Vec<f64>> {
+    match workload.as_constant_sgd() {
+        Some(sgd) => Ok(bsr::coefficients(sgd, column.len())),
+        None => bsr::root_of_column(column),
+    }
+}
+
+/// The first coefficients of `A^{-1/2}`, as many as `column`, those of `A`, has.
+fn inverse_root(workload: &Workload, column: &[f64]) -> Result<Vec<f64>> {
+    match workload.as_constant_sgd() {
+        Some(sgd) => Ok(bisr::coefficients(sgd, column.len())),
+        None => {
+            let root = bsr::root_of_column(column)?;
+            Ok(series::divide_by_substitution(&[1.0], &root, column.len()))
+        }
+    }
+}
+
 fn square_root(workload: &Workload, bands: usize) -> Result<Strategy> {
-    match workload.as_toeplitz() {
-        Some(sgd) if bands <= workload.steps() => {
-            Strategy::toeplitz(workload.steps(), bsr::coefficients(sgd, bands))
+    match workload.as_toeplitz(bands) {
+        Some(column) if (1..=workload.steps()).contains(&bands) => {
+            Strategy::toeplitz(workload.steps(), root(workload, &column)?)
         }
         // Too many bands are refused here too, before anything is computed.
         _ => {

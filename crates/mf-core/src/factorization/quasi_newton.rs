@@ -27,7 +27,7 @@ pub(super) struct Point {
 /// A local minimum near `start`, by L-BFGS (Nocedal & Wright 2006, Algorithm 7.4) and a bisection for
 /// the weak Wolfe conditions. The value never rises. A function that is not defined somewhere says so by an
 /// infinite value there.
-pub(super) fn minimise(
+pub(super) fn minimize(
     start: Vec<f64>,
     limits: Limits,
     mut function: impl FnMut(&[f64]) -> (f64, Vec<f64>),
@@ -155,7 +155,7 @@ mod tests {
             (a * a + 100.0 * b * b, vec![-2.0 * a - 400.0 * x[0] * b, 200.0 * b])
         };
         let limits = Limits { iterations: 500, decrease: 1e-20 };
-        let found = minimise(vec![-1.2, 1.0], limits, banana);
+        let found = minimize(vec![-1.2, 1.0], limits, banana);
         assert!(found.x.iter().all(|x| (x - 1.0).abs() < 1e-6), "{found:?}");
     }
 
@@ -166,7 +166,7 @@ mod tests {
             true => (x[0] - x[0].ln(), vec![1.0 - 1.0 / x[0]]),
             false => (f64::INFINITY, vec![0.0]),
         };
-        let found = minimise(vec![30.0], Limits { iterations: 100, decrease: 1e-16 }, log);
+        let found = minimize(vec![30.0], Limits { iterations: 100, decrease: 1e-16 }, log);
         assert!((found.x[0] - 1.0).abs() < 1e-5, "{found:?}");
     }
 }

@@ -1,13 +1,11 @@
-//! Optimised banded Toeplitz strategies: the best `p` coefficients of `C`.
+//! Optimized banded Toeplitz strategies: the best `p` coefficients of `C`.
 
-use super::bsr;
-use super::quasi_newton::{Limits, minimise};
+use super::quasi_newton::{Limits, minimize};
 use crate::error::Result;
 use crate::participation::Participation;
 use crate::sensitivity;
 use crate::series;
 use crate::strategy::Strategy;
-use crate::workload::Sgd;
 
 /// When a search ends: the logarithm of the error is then right to about this.
 pub(super) const LIMITS: Limits = Limits { iterations: 400, decrease: 1e-9 };
@@ -15,7 +13,8 @@ pub(super) const LIMITS: Limits = Limits { iterations: 400, decrease: 1e-9 };
 /// Up to this many coefficients sums of products are taken directly.
 const DIRECT: usize = 64;
 
-/// The banded Toeplitz strategy with the smallest expected error that a search from the BSR finds: a few
+/// The banded Toeplitz strategy with the smallest expected error for `A = LDToep(a)` that a search from the
+/// first `p` coefficients of its root, the BSR, finds: a few
 /// hundred evaluations of `ln E` with its exact gradient, O(n p) each (O(n log n) for many bands).
 ///
 /// With `p <= b` any coefficients have an exact sensitivity, and all are allowed. With more bands the
@@ -25,27 +24,26 @@ const DIRECT: usize = 64;
 ///
 /// # Errors
 /// As [`Strategy::toeplitz`].
-pub fn optimise(sgd: &Sgd, participation: &Participation, bands: usize) -> Result<Strategy> {
-    let n = participation.steps();
-    let start = bsr::coefficients(sgd, bands);
-    if bands == 1 || bands > n {
+pub(super) fn optimize(a: &[f64], root: &[f64], participation: &Participation) -> Result<Strategy> {
+    let (n, bands) = (participation.steps(), root.len());
+    let start: Vec<f64> = root.iter().map(|c| c / root[0]).collect();
+    if bands == 1 {
         return Strategy::toeplitz(n, start);
     }
-    let a = sgd.coefficients(n);
     let value = |tail: &[f64]| {
         let c = [&[1.0], tail].concat();
-        let (value, mut gradient) = log_error(&a, &c, participation);
+        let (value, mut gradient) = log_error(a, &c, participation);
         gradient.remove(0);
         (value, gradient)
     };
-    let c = [&[1.0], &minimise(start[1..].to_vec(), LIMITS, value).x[..]].concat();
+    let c = [&[1.0], &minimize(start[1..].to_vec(), LIMITS, value).x[..]].concat();
     let disjoint =
         bands <= participation.min_separation() || participation.max_participations() == 1;
     if disjoint || sensitivity::is_unimodal(&c) {
         return Strategy::toeplitz(n, c);
     }
     let falling = |x: &[f64]| {
-        let (value, gradient) = log_error(&a, &from_steps(x), participation);
+        let (value, gradient) = log_error(a, &from_steps(x), participation);
         // d c_j / d x_t = exp(x_t) for j <= t.
         let sums = gradient.iter().scan(0.0, |sum, g| {
             *sum += g;
@@ -56,10 +54,10 @@ pub fn optimise(sgd: &Sgd, participation: &Participation, bands: usize) -> Resul
     // Equal steps of the BSR would have no logarithm.
     let least = 1e-12;
     let down = |j: usize| (start[j] - start.get(j + 1).copied().unwrap_or(0.0)).max(least).ln();
-    let found = minimise((0..bands).map(down).collect(), LIMITS, falling);
-    let narrow = optimise(sgd, participation, participation.min_separation())?;
+    let found = minimize((0..bands).map(down).collect(), LIMITS, falling);
+    let narrow = optimize(a, &root[..participation.min_separation()], participation)?;
     match narrow.as_toeplitz() {
-        Some(c) if log_error(&a, c, participation).0 <= found.value => Ok(narrow),
+        Some(c) if log_error(a, c, participation).0 <= found.value => Ok(narrow),
         _ => {
             let c = from_steps(&found.x);
             Strategy::toeplitz(n, c.iter().map(|x| x / c[0]).collect())
@@ -130,6 +128,7 @@ pub(super) fn correlate(x: &[f64], y: &[f64], len: usize) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::Sgd;
 
     #[test]
     fn gradients_are_those_of_differences() {

@@ -1,4 +1,4 @@
-//! Dense definitions, O(n³) and obvious, that the fast code is held against.
+//! Dense definitions, O(n^3) and obvious, that the fast code is held against.
 
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "every test file uses its own part")]
 
@@ -32,12 +32,12 @@ pub fn invert_lower(a: &Dense) -> Dense {
     x
 }
 
-/// `(I − αZ)(I − βZ)`, the inverse of the SGD workload with constant learning rate.
+/// `(I - alpha Z)(I - beta Z)`, the inverse of the SGD workload with constant learning rate.
 pub fn inverse_workload(n: usize, alpha: f64, beta: f64) -> BandedLower {
     scheduled_inverse_workload(&vec![1.0; n], alpha, beta)
 }
 
-/// Inverse of `E_α diag(η) E_β`, for any numbers.
+/// Inverse of `E_alpha diag(eta) E_beta`, for any numbers.
 pub fn scheduled_inverse_workload(rates: &[f64], alpha: f64, beta: f64) -> BandedLower {
     let n = rates.len();
     let mut inverse = BandedLower::zeros(n, n.min(3)).unwrap();
@@ -55,13 +55,13 @@ pub fn to_dense(matrix: &BandedLower) -> Dense {
     dense(matrix.steps(), |i, j| matrix.entry(i, j))
 }
 
-/// `‖A C⁻¹‖²_F`.
+/// `||A C^-1||_F^2`.
 pub fn objective(inverse: &BandedLower, factor: &BandedLower) -> f64 {
     let b = multiply(&invert_lower(&to_dense(inverse)), &invert_lower(&to_dense(factor)));
     b.iter().flatten().map(|v| v * v).sum()
 }
 
-/// The exact dual value `(tr (A Y Aᵀ)^{½})²/tr Y` for `Y` equal to `S⁻¹AᵀAS⁻¹` without its in-band
+/// The exact dual value `(tr (A Y A^T)^{1/2})^2/tr Y` for `Y` equal to `S^-1 A^T A S^-1` without its in-band
 /// off-diagonal part; zero if that `Y` is not positive semi-definite.
 pub fn dual_bound(inverse: &BandedLower, factor: &BandedLower) -> f64 {
     let (n, b) = (factor.steps(), factor.bands());

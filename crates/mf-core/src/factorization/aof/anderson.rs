@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 
 /// Differences of iterates and residuals kept.
 const DEPTH: usize = 5;
-/// Step along the residual. The iteration's Jacobian has eigenvalues in `[½, 1)`, so a plain step
+/// Step along the residual. The iteration's Jacobian has eigenvalues in `[1/2, 1)`, so a plain step
 /// is too short.
 const RELAXATION: f64 = 2.5;
 
-/// State of Anderson's method (type II) for `x ← x + residual(x)`.
+/// State of Anderson's method (type II) for `x <- x + residual(x)`.
 pub(super) struct Anderson {
     previous: Option<(Vec<f64>, Vec<f64>)>,
     differences: VecDeque<(Vec<f64>, Vec<f64>)>,

@@ -1,19 +1,19 @@
 //! A lower bound on the optimal `f` from any feasible factor.
 //!
-//! For every `Y ⪰ 0` that vanishes on the band off the diagonal, weak duality gives `f* ≥ (tr (A Y
-//! Aᵀ)^{½})² / tr Y`. Start from `Z = S⁻¹ AᵀA S⁻¹` and let `R` be what it has on the band off the
-//! diagonal, zero at the optimum. With a diagonal `D ⪰ 0` of our choice, `Q = R − D` and `Y = Z −
-//! Q` is admissible; writing `N = A S⁻¹ Aᵀ` and `E = Tᵀ S Q S T`, a banded matrix, `A Y Aᵀ = N (I −
-//! E) Nᵀ`, and the trace norm of `N (I − E)^{½}` is at least its trace. If `E ⪯ δ I` with `δ < 1`,
-//! then `√(1 − e) ≥ 1 − e/2 − c e²` for every eigenvalue `e`, with `c = ½ (1 + √(1 − δ))⁻²`, and
-//! because `tr N = f`, `tr N E = tr Q S`, `tr Y = f − tr Q S`:
+//! For every `Y >= 0` that vanishes on the band off the diagonal, weak duality gives `f* >= (tr (A Y
+//! A^T)^{1/2})^2 / tr Y`. Start from `Z = S^-1 A^T A S^-1` and let `R` be what it has on the band off the
+//! diagonal, zero at the optimum. With a diagonal `D >= 0` of our choice, `Q = R - D` and `Y = Z -
+//! Q` is admissible; writing `N = A S^-1 A^T` and `E = T^T S Q S T`, a banded matrix, `A Y A^T = N (I -
+//! E) N^T`, and the trace norm of `N (I - E)^{1/2}` is at least its trace. If `E <= delta I` with `delta < 1`,
+//! then `sqrt(1 - e) >= 1 - e/2 - c e^2` for every eigenvalue `e`, with `c = 1/2 (1 + sqrt(1 - delta))^-2`, and
+//! because `tr N = f`, `tr N E = tr Q S`, `tr Y = f - tr Q S`:
 //!
 //! ```text
-//! f* ≥ (f − r/2 − c ν)² / (f − r),   r = tr Q S,   ν = tr N E² = ‖C Q S T‖²_F.
+//! f* >= (f - r/2 - c nu)^2 / (f - r),   r = tr Q S,   nu = tr N E^2 = ||C Q S T||_F^2.
 //! ```
 //!
 //! The distance of the bound from `f` is of second order in `Q`. `D` does not enter to first order;
-//! it is zero unless `E ⪯ δ I` fails without it. Evaluated in ordinary floating point, without
+//! it is zero unless `E <= delta I` fails without it. Evaluated in ordinary floating point, without
 //! directed rounding.
 
 use rayon::prelude::*;
@@ -25,13 +25,13 @@ use super::workload::InverseWorkload;
 
 /// Eigenvalue bound tested by factorization when no norm settles it.
 const TESTED_EIGENVALUE: f64 = 0.9;
-/// Multiples of the row sums of `|R|` tried as `D`; 1 makes `Q ⪯ 0` by diagonal dominance.
+/// Multiples of the row sums of `|R|` tried as `D`; 1 makes `Q <= 0` by diagonal dominance.
 const SHIFTS: [f64; 4] = [0.0, 0.02, 0.06, 0.2];
 
 /// Lower bound on the optimum from a factor with unit columns, its value and its unprojected
 /// derivative, or `None` if none could be certified at this point. `target` is the bound hoped for:
 /// repairs by `D` are attempted only if they could reach it, none being attempted for
-/// `f64::INFINITY`. About `15 n b²` multiply-adds, more with a repair.
+/// `f64::INFINITY`. About `15 n b^2` multiply-adds, more with a repair.
 pub(super) fn lower_bound(
     inverse: &InverseWorkload,
     columns: &[f64],
@@ -60,12 +60,12 @@ pub(super) fn lower_bound(
     None
 }
 
-/// `R`, with what is needed to judge `R − D`.
+/// `R`, with what is needed to judge `R - D`.
 struct Residual {
     bands: usize,
     /// Band of `R`, the diagonal zero.
     residual: Vec<f64>,
-    /// Row sums of `|R|`, weighted by `√(Z_jj / Z_kk)` so that they are commensurate with `Z_jj`.
+    /// Row sums of `|R|`, weighted by `sqrt(Z_jj / Z_kk)` so that they are commensurate with `Z_jj`.
     sums: Vec<f64>,
     /// Band of `S`.
     gram: Vec<f64>,
@@ -105,7 +105,7 @@ impl Residual {
         self.sums.len()
     }
 
-    /// `tr Q S`, `‖C Q X‖²_F` and `Q X` for `D` equal to `shift` times the row sums.
+    /// `tr Q S`, `||C Q X||_F^2` and `Q X` for `D` equal to `shift` times the row sums.
     fn moments(&self, columns: &[f64], shift: f64) -> (f64, f64, Rows) {
         let (n, b, stride) = (self.steps(), self.bands, band_stride(self.bands));
         let mut trace: f64 = -shift * self.sums.iter().sum::<f64>();
@@ -146,7 +146,7 @@ impl Residual {
         (trace, spreads.iter().sum(), products)
     }
 
-    /// An upper bound below 1 on the eigenvalues of `E = Xᵀ (Q X)`, if one can be shown;
+    /// An upper bound below 1 on the eigenvalues of `E = X^T (Q X)`, if one can be shown;
     /// `factorize` allows the expensive test.
     fn largest_eigenvalue(&self, products: &Rows, factorize: bool) -> Option<f64> {
         let (n, b) = (self.steps(), self.bands);
@@ -157,7 +157,7 @@ impl Residual {
         rows.par_chunks_mut(stride).enumerate().for_each_init(
             || vec![0.0; 6 * b + 16],
             |buffer, (i, row)| {
-                // Place `p` of the buffer is column `i + p − width`.
+                // Place `p` of the buffer is column `i + p - width`.
                 buffer.fill(0.0);
                 let first = i.saturating_sub(b - 1);
                 let entries: Vec<f64> = (first..(i + b + 2).min(n))
@@ -201,7 +201,7 @@ impl Residual {
     }
 }
 
-/// A band matrix by rows: place `c` of row `i` is column `i − before + c`.
+/// A band matrix by rows: place `c` of row `i` is column `i - before + c`.
 struct Rows {
     before: usize,
     stride: usize,
@@ -225,8 +225,8 @@ fn symmetric(rows: &[f64], bands: usize, i: usize, j: usize) -> f64 {
     if high - low < bands { rows[high * band_stride(bands) + high - low] } else { 0.0 }
 }
 
-/// `out[c + t] += Σ_t a_t rows_t[c]` for the consecutive band rows `first..first + a.len()` of
-/// `matrix`: row `t` starts one place after row `t − 1`.
+/// `out[c + t] += sum_t a_t rows_t[c]` for the consecutive band rows `first..first + a.len()` of
+/// `matrix`: row `t` starts one place after row `t - 1`.
 fn accumulate(a: &[f64], matrix: &Rows, first: usize, out: &mut [f64]) {
     accumulate_rows(a, &matrix.values[first * matrix.stride..], matrix.stride, out);
 }

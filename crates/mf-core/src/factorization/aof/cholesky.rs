@@ -3,11 +3,11 @@
 use super::lanes::{dispatched, dot, fma, total};
 
 dispatched! {
-    /// Overwrites a symmetric band matrix (`rows[i·stride + l]` is entry `(i, i − l)`, `l ≤ width`)
+    /// Overwrites a symmetric band matrix (`rows[i * stride + l]` is entry `(i, i - l)`, `l <= width`)
     /// by its Cholesky factor in the same layout; false, with the matrix destroyed, if a pivot is
     /// not positive.
     ///
-    /// `n width²/2` multiply-adds.
+    /// `n width^2/2` multiply-adds.
     pub(super) fn factor(rows: &mut [f64], stride: usize, width: usize) -> bool = factor_body
 }
 
@@ -27,11 +27,11 @@ fn factor_body<const FUSED: bool>(rows: &mut [f64], stride: usize, width: usize)
         for (k, value) in row.iter().enumerate().take(reach + 1) {
             current[width - k] = *value;
         }
-        // `current[c]` is column `i − width + c`.
+        // `current[c]` is column `i - width + c`.
         for k in (1..=reach).rev() {
             let j = i - k;
             let other = &recent[(j % span) * span..(j % span + 1) * span];
-            // Common columns: `i − reach ..j` (and not left of `j − width`, which is earlier).
+            // Common columns: `i - reach ..j` (and not left of `j - width`, which is earlier).
             let length = reach - k;
             let from = width - reach;
             let mine = &current[from..from + length];

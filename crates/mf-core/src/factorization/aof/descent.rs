@@ -169,7 +169,7 @@ impl<'a> Descent<'a> {
         }
     }
 
-    /// `γ = s·y / y·Hy` for the newest pair: without it the preconditioner's overall scale costs
+    /// `gamma = s.y / y.Hy` for the newest pair: without it the preconditioner's overall scale costs
     /// extra trials.
     fn measure_scale(&mut self, preconditioner: &Preconditioner) {
         self.scale_age += 1;

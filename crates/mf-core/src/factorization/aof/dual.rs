@@ -1,4 +1,4 @@
-//! The dual matrix `Z = S⁻¹ AᵀA S⁻¹` and the Gram matrix `S = CᵀC` on the band.
+//! The dual matrix `Z = S^-1 A^T A S^-1` and the Gram matrix `S = C^T C` on the band.
 
 use rayon::prelude::*;
 
@@ -9,12 +9,12 @@ pub(super) fn band_stride(bands: usize) -> usize {
     stride_for(bands - 1)
 }
 
-/// Band of `Z = −∂f/∂S`, by rows of lags `0..bands`, from the factor and its unprojected gradient.
+/// Band of `Z = -df/dS`, by rows of lags `0..bands`, from the factor and its unprojected gradient.
 ///
-/// `∂f/∂C = −2 C Z` on the band; because `C` is lower triangular this determines the band of `Z`
+/// `df/dC = -2 C Z` on the band; because `C` is lower triangular this determines the band of `Z`
 /// row by row from the top. Entries off the diagonal vanish at the optimum and the diagonal holds
 /// the multipliers of the unit-column constraints, which are positive wherever the diagonal of `C`
-/// is. `n b²` multiply-adds.
+/// is. `n b^2` multiply-adds.
 pub(super) fn band_of_dual(columns: &[f64], gradient: &[f64], bands: usize) -> Vec<f64> {
     let n = columns.len() / bands;
     let stride = band_stride(bands);
@@ -40,7 +40,7 @@ pub(super) fn band_of_dual(columns: &[f64], gradient: &[f64], bands: usize) -> V
     rows
 }
 
-/// Band of `S = CᵀC` by rows of lags `0..bands`. `n b²/2` multiply-adds.
+/// Band of `S = C^T C` by rows of lags `0..bands`. `n b^2/2` multiply-adds.
 pub(super) fn gram(columns: &[f64], bands: usize) -> Vec<f64> {
     let n = columns.len() / bands;
     let stride = band_stride(bands);

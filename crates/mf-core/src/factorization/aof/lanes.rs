@@ -9,14 +9,14 @@ pub(super) type Quad = [f64; 4];
 /// Eight singles, one AVX2 register.
 pub(super) type Octet = [f32; 8];
 
-/// `a·b + c`; a single rounding only where the instruction exists, since `mul_add` is otherwise a
+/// `a * b + c`; a single rounding only where the instruction exists, since `mul_add` is otherwise a
 /// library call.
 #[inline(always)]
 pub(super) fn fma<const FUSED: bool>(a: f64, b: f64, c: f64) -> f64 {
     if FUSED || cfg!(target_arch = "aarch64") { a.mul_add(b, c) } else { a * b + c }
 }
 
-/// `acc += a · x` lane by lane.
+/// `acc += a * x` lane by lane.
 #[inline(always)]
 pub(super) fn axpy<const FUSED: bool>(a: f64, x: Quad, mut acc: Quad) -> Quad {
     for t in 0..4 {
@@ -25,7 +25,7 @@ pub(super) fn axpy<const FUSED: bool>(a: f64, x: Quad, mut acc: Quad) -> Quad {
     acc
 }
 
-/// `acc += x · y` lane by lane.
+/// `acc += x * y` lane by lane.
 #[inline(always)]
 pub(super) fn dot<const FUSED: bool>(x: Quad, y: Quad, mut acc: Quad) -> Quad {
     for t in 0..4 {
@@ -34,7 +34,7 @@ pub(super) fn dot<const FUSED: bool>(x: Quad, y: Quad, mut acc: Quad) -> Quad {
     acc
 }
 
-/// `acc += a · x` lane by lane in single precision.
+/// `acc += a * x` lane by lane in single precision.
 #[inline(always)]
 pub(super) fn axpy_single<const FUSED: bool>(a: f32, x: Octet, mut acc: Octet) -> Octet {
     for t in 0..8 {
@@ -47,7 +47,7 @@ pub(super) fn axpy_single<const FUSED: bool>(a: f32, x: Octet, mut acc: Octet) -
     acc
 }
 
-/// `acc += x · y` lane by lane in single precision.
+/// `acc += x * y` lane by lane in single precision.
 #[inline(always)]
 pub(super) fn multiply_add<const FUSED: bool>(x: &Octet, y: &Octet, mut acc: Octet) -> Octet {
     for t in 0..8 {

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 /// The most recent steps `s` and gradient changes `y`, kept in single precision.
 ///
-/// The curvature `s·y` and the products between pairs are those of the stored values, so rounding a
+/// The curvature `s.y` and the products between pairs are those of the stored values, so rounding a
 /// pair perturbs the secant equation it contributes but not the symmetry or positive definiteness
 /// of the update. Vectors are read once per pass over blocks that stay in cache: 4 passes over the
 /// history for a direction, 1 for a new pair.
@@ -19,7 +19,7 @@ struct Pair {
     step: Vec<f32>,
     change: Vec<f32>,
     curvature: f64,
-    /// `s_older · y_this`, oldest pair first.
+    /// `s_older * y_this`, oldest pair first.
     cross: VecDeque<f64>,
 }
 
@@ -55,12 +55,12 @@ impl History {
         self.pairs.push_back(Pair { step, change, curvature, cross });
     }
 
-    /// The newest gradient change and its curvature, `(y, s·y)`.
+    /// The newest gradient change and its curvature, `(y, s.y)`.
     pub(super) fn newest(&self) -> Option<(&[f32], f64)> {
         self.pairs.back().map(|p| (&p.change[..], p.curvature))
     }
 
-    /// `direction = −H gradient`, the two-loop recursion written with the stored products between
+    /// `direction = -H gradient`, the two-loop recursion written with the stored products between
     /// pairs.
     ///
     /// `initial` applies the initial inverse Hessian in place.
@@ -110,7 +110,7 @@ pub(super) fn blockwise<T: Copy + Sync>(
     sums.iter().sum()
 }
 
-/// `x·v` for every `v`, by blocks as in [`blockwise`].
+/// `x * v` for every `v`, by blocks as in [`blockwise`].
 pub(super) fn dots(x: &[f64], vectors: &[&[f32]]) -> Vec<f64> {
     let parts: Vec<Vec<f64>> = x
         .par_chunks(BLOCK)
@@ -137,7 +137,7 @@ pub(super) fn dots(x: &[f64], vectors: &[&[f32]]) -> Vec<f64> {
     (0..vectors.len()).map(|v| parts.iter().map(|part| part[v]).sum()).collect()
 }
 
-/// `x = sign · (x + Σ w v)`.
+/// `x = sign * (x + sum w v)`.
 fn combine(x: &mut [f64], vectors: &[&[f32]], weights: &[f64], sign: f64) {
     x.par_chunks_mut(BLOCK).enumerate().for_each(|(index, block)| {
         for (v, w) in vectors.iter().zip(weights) {

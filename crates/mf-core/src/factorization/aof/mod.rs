@@ -1,61 +1,44 @@
 //! Approximately optimal factorization (AOF) `A = B C` of a workload under repeated or single
 //! participation.
 //!
-//! `C` is the lower-triangular factor of the matrix `S = CᵀC` that minimises `f(S) = tr(AᵀA S⁻¹) =
-//! ‖A C⁻¹‖²_F` subject to `S_jj = 1` and `S_ij = 0` for `|i − j| ≥ b` (Kalinin & Lampert 2024,
-//! Definition 2, arXiv:2405.13763). Unit columns and at most `b` bands make `sens(C) = √k` exactly
+//! `C` is the lower-triangular factor of the matrix `S = C^T C` that minimizes `f(S) = tr(A^T A S^-1) =
+//! ||A C^-1||_F^2` subject to `S_jj = 1` and `S_ij = 0` for `|i - j| >= b` (Kalinin & Lampert 2024,
+//! Definition 2, arXiv:2405.13763). Unit columns and at most `b` bands make `sens(C) = sqrt(k)` exactly
 //! when the same example takes part at most `k` times, at least `b` steps apart, so the expected
-//! approximation error is `√(k f/n)`.
+//! approximation error is `sqrt(k f/n)`.
 //!
-//! The workload enters as its inverse `T = A⁻¹`, lower triangular with at most three diagonals. For
-//! SGD with momentum `β`, decay factor `α` and learning rates `η`, `A = E_α diag(η) E_β` and
+//! The workload enters as its inverse `T = A^-1`, lower triangular with at most three diagonals. For
+//! SGD with momentum `beta`, decay factor `alpha` and learning rates `eta`, `A = E_alpha diag(eta) E_beta` and
 //!
 //! ```text
-//! T_ii = 1/η_i,   T_{i,i−1} = −(α/η_i + β/η_{i−1}),   T_{i,i−2} = αβ/η_{i−1}.
+//! T_ii = 1/eta_i,   T_{i,i-1} = -(alpha/eta_i + beta/eta_{i-1}),   T_{i,i-2} = alpha beta/eta_{i-1}.
 //! ```
 //!
-//! * [`solve`]: repeated participation, any `1 ≤ b ≤ n`, `O(n b²)` per iteration.
+//! * [`solve`]: repeated participation, any `1 <= b <= n`, `O(n b^2)` per iteration.
 //! * [`solve_single`]: single participation (`b = n`), `O(n)` per iteration, the factor only on request.
 //!
 //! # Guarantees
 //! * The factor returned has unit columns and at most `b` bands.
-//! * `lower_bound ≤ min f ≤ objective`, up to rounding, whether or not the solver converged.
+//! * `lower_bound <= min f <= objective`, up to rounding, whether or not the solver converged.
 //! * `converged` is true only if the certified gap is the one asked for or smaller.
 
 mod lanes;
-
 mod window;
-
 mod workload;
-
 mod objective;
-
 mod cholesky;
-
 mod dual;
-
 mod certificate;
-
 mod modes;
-
 mod triangular;
-
 mod preconditioner;
-
 mod lbfgs;
-
 mod descent;
-
 mod warm_start;
-
 mod solver;
-
 mod rational;
-
 mod pentadiagonal;
-
 mod anderson;
-
 mod single;
 
 use std::ops::ControlFlow;
@@ -72,11 +55,11 @@ use workload::InverseWorkload;
 /// When to stop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Certified relative gap `(E − E_lower)/E` of the expected error to stop at.
+    /// Certified relative gap `(E - E_lower)/E` of the expected error to stop at.
     pub relative_gap: f64,
     /// Iterations allowed on each problem of the warm-start chain.
     pub max_iterations: usize,
-    /// Secant pairs kept, in single precision: `2·history·n·b` floats.
+    /// Secant pairs kept, in single precision: `2 * history * n * b` floats.
     pub history: usize,
 }
 
@@ -102,11 +85,11 @@ pub struct Progress {
 /// How good a factorization is, with proof.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Certificate {
-    /// `f = ‖A C⁻¹‖²_F`.
+    /// `f = ||A C^-1||_F^2`.
     pub objective: f64,
     /// No feasible factor has a smaller `f`; zero if nothing could be certified.
     pub lower_bound: f64,
-    /// `1 − √(lower_bound/objective)`, the relative gap of the expected error.
+    /// `1 - sqrt(lower_bound/objective)`, the relative gap of the expected error.
     pub relative_gap: f64,
     /// Iterations over all problems of the warm-start chain.
     pub iterations: usize,
@@ -117,7 +100,7 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Expected approximation error `√(k f/n)` of `n` steps with at most `k` participations.
+    /// Expected approximation error `sqrt(k f/n)` of `n` steps with at most `k` participations.
     pub fn expected_error(&self, steps: usize, max_participations: usize) -> f64 {
         (max_participations as f64 * self.objective / steps as f64).sqrt()
     }
@@ -144,7 +127,7 @@ pub enum Start<'a> {
 /// The optimal factor with `bands` diagonals for the workload with inverse `inverse_workload`.
 ///
 /// Ends at the requested certified gap, or with `converged: false` and the gap it has when the
-/// iterations are used up, the objective stops falling, or `progress` breaks. `O(n b²)`
+/// iterations are used up, the objective stops falling, or `progress` breaks. `O(n b^2)`
 /// multiply-adds per iteration and `O(n b)` memory, about 45 doubles per band entry.
 pub fn solve(
     inverse_workload: &BandedLower,

@@ -53,7 +53,7 @@ impl Trends {
     }
 }
 
-/// `κ_m(j)/μ_j` for the Fourier modes without their trends and for the trends: Rayleigh quotients
+/// `kappa_m(j)/mu_j` for the Fourier modes without their trends and for the trends: Rayleigh quotients
 /// of `N` over the rows of column `j`, those of a mode averaged over its phases.
 pub(super) fn mode_strengths(
     bands: usize,
@@ -167,7 +167,7 @@ pub(super) fn mode_strengths(
 }
 
 dispatched! {
-    /// `out += Σ_k v_k basis[(phase + k) mod b]`.
+    /// `out += sum_k v_k basis[(phase + k) mod b]`.
     pub(super) fn analyse(v: &[f64], basis: &[f32], phase: usize, out: &mut [f32]) = analyse_body
 }
 
@@ -190,7 +190,7 @@ fn analyse_body<const FUSED: bool>(v: &[f64], basis: &[f32], phase: usize, out: 
 }
 
 dispatched! {
-    /// `v_k −= coefficients · basis[(phase + k) mod b]`.
+    /// `v_k -= coefficients * basis[(phase + k) mod b]`.
     pub(super) fn synthesise(coefficients: &[f32], basis: &[f32], phase: usize, v: &mut [f64]) = synthesise_body
 }
 

@@ -1,11 +1,11 @@
-//! Value and gradient of `f(C) = ‖A C⁻¹‖²_F` for a banded lower-triangular `C`.
+//! Value and gradient of `f(C) = ||A C^-1||_F^2` for a banded lower-triangular `C`.
 
 use rayon::prelude::*;
 
 use super::window::{PADDING, multiply, stride_for, update};
 use super::workload::InverseWorkload;
 
-/// A banded lower-triangular matrix by columns: `entries[j·bands + k]` is entry `(j + k, j)`, zero
+/// A banded lower-triangular matrix by columns: `entries[j * bands + k]` is entry `(j + k, j)`, zero
 /// past the last row.
 ///
 /// The optimizer works in this layout because normalisation, projection and preconditioning act on
@@ -14,26 +14,26 @@ pub(super) type Columns = Vec<f64>;
 
 /// Working storage for evaluations of `f` and its gradient.
 ///
-/// With `L = C T` (lower triangular, lags `0..=w`) and `x = L⁻¹ z` for white `z`, `f` is the total
-/// variance of `x`. Row `i` of `L x = z` is the regression `x_i = s_i z_i + Σ_k g_ik x_{i−k}`. A
-/// forward sweep propagates the covariance `(LᵀL)⁻¹` of the last `w` states, a backward sweep the
+/// With `L = C T` (lower triangular, lags `0..=w`) and `x = L^-1 z` for white `z`, `f` is the total
+/// variance of `x`. Row `i` of `L x = z` is the regression `x_i = s_i z_i + sum_k g_ik x_{i-k}`. A
+/// forward sweep propagates the covariance `(L^T L)^-1` of the last `w` states, a backward sweep the
 /// quadratic cost-to-go, and row `i` of the gradient is their product; the sweeps are independent
-/// of one another. `3 n w²` multiply-adds per evaluation.
+/// of one another. `3 n w^2` multiply-adds per evaluation.
 pub(super) struct Objective<'a> {
     inverse: &'a InverseWorkload,
     bands: usize,
     width: usize,
     stride: usize,
-    /// Row `i` of `g`, element `k − 1` for lag `k`.
+    /// Row `i` of `g`, element `k - 1` for lag `k`.
     regression: Vec<f64>,
     /// `s_i = 1/L_ii`.
     scale: Vec<f64>,
-    /// Band of `(LᵀL)⁻¹`.
+    /// Band of `(L^T L)^-1`.
     covariance: Vec<f64>,
-    /// Cost-to-go while sweeping; afterwards `q_i g_i + λ_i` and then the gradient with respect to
+    /// Cost-to-go while sweeping; afterwards `q_i g_i + lambda_i` and then the gradient with respect to
     /// row `i` of `L`.
     cost: Vec<f64>,
-    /// `q_i`, the cost of a unit of `x_i²` from step `i` on.
+    /// `q_i`, the cost of a unit of `x_i^2` from step `i` on.
     cost_diagonal: Vec<f64>,
     /// Cost-to-go of the rows after the last, when this is the head of a longer problem.
     terminal: Option<Vec<f64>>,
@@ -130,7 +130,7 @@ impl<'a> Objective<'a> {
                     for (k, entry) in entries.iter_mut().enumerate().take(bands.min(i + 1)) {
                         *entry = columns[(i - k) * bands + k];
                     }
-                    // `(CT)_{i,j} = Σ_m C_{i,m} T_{m,j}` with `m = j, j + 1, j + 2`.
+                    // `(CT)_{i,j} = sum_m C_{i,m} T_{m,j}` with `m = j, j + 1, j + 2`.
                     for k in 0..=width.min(i) {
                         let t = &inverse[i - k];
                         let mut sum = t[0] * entries[k];
@@ -155,7 +155,7 @@ impl<'a> Objective<'a> {
             .reduce(|| true, |a, b| a && b)
     }
 
-    /// Replaces row `i` of `cost` by `∂f/∂L_{i,i−k}`.
+    /// Replaces row `i` of `cost` by `df/dL_{i,i-k}`.
     fn differentiate(&mut self) {
         let (width, stride) = (self.width, self.stride);
         let Self { regression, scale, covariance, cost, cost_diagonal, .. } = self;
@@ -202,7 +202,7 @@ impl<'a> Objective<'a> {
     }
 
     /// The cost-to-go of rows `from..` at the matrix last evaluated: `w` rows of lags, the last for
-    /// row `from − 1`.
+    /// row `from - 1`.
     pub(super) fn cost_to_go(&self, from: usize) -> Vec<f64> {
         let (width, stride) = (self.width, self.stride);
         let first = from - width.min(from);
@@ -222,11 +222,11 @@ impl<'a> Objective<'a> {
         rows
     }
 
-    /// Band of `N = (L Lᵀ)⁻¹`, lags `0..=w`, by rows of [`Objective::stride`] at the matrix last
+    /// Band of `N = (L L^T)^-1`, lags `0..=w`, by rows of [`Objective::stride`] at the matrix last
     /// evaluated.
     ///
-    /// Reversing the order of the steps turns `L Lᵀ` into `KᵀK` with `K` lower triangular, so this
-    /// is the forward sweep once more. `n w²` multiply-adds.
+    /// Reversing the order of the steps turns `L L^T` into `K^T K` with `K` lower triangular, so this
+    /// is the forward sweep once more. `n w^2` multiply-adds.
     pub(super) fn output_gram(&self) -> Vec<f64> {
         let (n, width, stride) = (self.steps(), self.width, self.stride);
         let mut regression = vec![0.0; n * stride];
@@ -235,7 +235,7 @@ impl<'a> Objective<'a> {
             let j = n - 1 - i;
             scale[i] = self.scale[j];
             for k in 1..=width.min(i) {
-                // K_{i,i−k} = L_{j+k,j}; g = −K_{i,i−k}/K_ii.
+                // K_{i,i-k} = L_{j+k,j}; g = -K_{i,i-k}/K_ii.
                 let row = j + k;
                 let entry = -self.regression[row * stride + k - 1] / self.scale[row];
                 regression[i * stride + k - 1] = -entry * scale[i];
@@ -258,7 +258,7 @@ impl<'a> Objective<'a> {
     }
 }
 
-/// `covariance[i][k] = Cov(x_i, x_{i−k})` for ascending `i`.
+/// `covariance[i][k] = Cov(x_i, x_{i-k})` for ascending `i`.
 fn sweep_forward(
     regression: &[f64],
     scale: &[f64],
@@ -278,7 +278,7 @@ fn sweep_forward(
     }
 }
 
-/// Cost-to-go for descending `i ≥ stop`: row `i` of `cost` becomes `(·, q_i g_i + λ_i)` and
+/// Cost-to-go for descending `i >= stop`: row `i` of `cost` becomes `(_, q_i g_i + lambda_i)` and
 /// `diagonal[i]` is `q_i`.
 ///
 /// Rows before `stop` are left holding the cost-to-go of rows `stop..` in the states before `stop`.

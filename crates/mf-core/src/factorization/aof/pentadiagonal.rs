@@ -7,7 +7,7 @@ use super::lanes::dispatched;
 use super::rational::InverseSquareRoot;
 use super::workload::InverseWorkload;
 
-/// `rows[i]` holds the entries `(i, i)`, `(i, i − 1)`, `(i, i − 2)`.
+/// `rows[i]` holds the entries `(i, i)`, `(i, i - 1)`, `(i, i - 2)`.
 pub(super) struct Pentadiagonal {
     rows: Vec<[f64; 3]>,
 }
@@ -17,11 +17,11 @@ pub(super) struct Pentadiagonal {
 const LANES: usize = 8;
 type Lanes = [f64; LANES];
 
-/// Row of a unit lower-triangular factor for eight shifts: `L_{i,i−1}`, `L_{i,i−2}`, `1/D_i`.
+/// Row of a unit lower-triangular factor for eight shifts: `L_{i,i-1}`, `L_{i,i-2}`, `1/D_i`.
 type FactorRow = [Lanes; 3];
 
 impl Pentadiagonal {
-    /// `V^{-½} T Tᵀ V^{-½}`.
+    /// `V^{-1/2} T T^T V^{-1/2}`.
     pub(super) fn scaled_gram(inverse: &InverseWorkload, multipliers: &[f64]) -> Self {
         let t = &inverse.columns;
         // T_{i,j} by row and lag.
@@ -40,7 +40,7 @@ impl Pentadiagonal {
         Self { rows }
     }
 
-    /// `‖A e_j‖²`, the diagonal of `(T Tᵀ)⁻¹`, from `T` as its own Cholesky factor.
+    /// `||A e_j||^2`, the diagonal of `(T T^T)^-1`, from `T` as its own Cholesky factor.
     pub(super) fn workload_norms_squared(inverse: &InverseWorkload) -> Vec<f64> {
         let t = &inverse.columns;
         let n = inverse.steps();
@@ -89,7 +89,7 @@ impl Pentadiagonal {
         (0..n).map(|i| parts.iter().map(|part| part[i]).sum()).collect()
     }
 
-    /// The dense inverse square root, row-major; symmetric. `O(n²)` per pole.
+    /// The dense inverse square root, row-major; symmetric. `O(n^2)` per pole.
     pub(super) fn inverse_square_root(&self, rule: &InverseSquareRoot) -> Vec<f64> {
         let n = self.rows.len();
         let factors: Vec<Vec<[f64; 3]>> = rule
@@ -136,7 +136,7 @@ fn padded(values: &[f64], filler: f64) -> Lanes {
 }
 
 dispatched! {
-    /// `L D Lᵀ` factors of the matrix plus each shift.
+    /// `L D L^T` factors of the matrix plus each shift.
     fn factor_shifted(matrix: &[[f64; 3]], shifts: &Lanes, out: &mut [FactorRow]) = factor_shifted_body
 }
 
@@ -166,7 +166,7 @@ fn factor_shifted_body<const FUSED: bool>(
 }
 
 dispatched! {
-    /// `diagonal += Σ_t weights_t diag((L D Lᵀ)⁻¹)` by the recurrence for the central band of an
+    /// `diagonal += sum_t weights_t diag((L D L^T)^-1)` by the recurrence for the central band of an
     /// inverse.
     fn add_inverse_diagonal(rows: &[FactorRow], weights: &Lanes, diagonal: &mut [f64]) = add_inverse_diagonal_body
 }

@@ -1,10 +1,10 @@
 //! Approximate inverse of the Hessian in the factor.
 //!
-//! At the optimum the Hessian acts on a direction `U` as `2 tr(N U S⁻¹ Uᵀ) + 2 Σ_j μ_j ‖U_j‖²` plus
-//! a mixed term that is dropped, with `N = (L Lᵀ)⁻¹` coupling rows and `S⁻¹` coupling columns. Over
+//! At the optimum the Hessian acts on a direction `U` as `2 tr(N U S^-1 U^T) + 2 sum_j mu_j ||U_j||^2` plus
+//! a mixed term that is dropped, with `N = (L L^T)^-1` coupling rows and `S^-1` coupling columns. Over
 //! the `b` rows of one column `N` is nearly a convolution, so Fourier modes of the row index taken
-//! modulo `b` decouple it: in mode `m` the Hessian along columns is `2 (μ + κ_m S⁻¹)`, whose
-//! inverse `½ μ^{-½} [1 − K (S + K²)⁻¹ K] μ^{-½}`, `K² = κ_m/μ`, needs one banded solve.
+//! modulo `b` decouple it: in mode `m` the Hessian along columns is `2 (mu + kappa_m S^-1)`, whose
+//! inverse `1/2 mu^{-1/2} [1 - K (S + K^2)^-1 K] mu^{-1/2}`, `K^2 = kappa_m/mu`, needs one banded solve.
 //! Neighbouring modes share a factorization.
 
 use rayon::prelude::*;
@@ -14,20 +14,20 @@ use super::dual::{band_stride, dot_lanes};
 use super::modes::{Trends, analyse, mode_strengths, synthesise};
 use super::triangular::{solve_octets, solve_one};
 
-/// Modes that share one factorization of `S + K²`.
+/// Modes that share one factorization of `S + K^2`.
 struct Group {
     /// Position of the first lane in the coefficient rows; a multiple of eight.
     first_lane: usize,
     octets: usize,
     /// `K_j`.
     coupling: Vec<f32>,
-    /// Cholesky factor by rows in ascending column order, `b − 1` places before the diagonal, which
+    /// Cholesky factor by rows in ascending column order, `b - 1` places before the diagonal, which
     /// is inverted.
     factor: Vec<f32>,
 }
 
 impl Group {
-    /// `K (S + K²)⁻¹ K` on `width` lanes of rows of `stride` coefficients.
+    /// `K (S + K^2)^-1 K` on `width` lanes of rows of `stride` coefficients.
     fn solve(&self, coefficients: &[f32], stride: usize, width: usize, bands: usize) -> Vec<f32> {
         let scale = |values: &mut [f32]| {
             for (row, k) in values.chunks_mut(width).zip(&self.coupling) {
@@ -53,7 +53,7 @@ impl Group {
 pub(super) struct Preconditioner {
     bands: usize,
     steps: usize,
-    /// `μ_j^{-½}`.
+    /// `mu_j^{-1/2}`.
     scale: Vec<f64>,
     /// Row `i mod b` of the Fourier basis, `lanes` wide.
     basis: Vec<f32>,
@@ -250,7 +250,7 @@ impl Preconditioner {
     }
 }
 
-/// `v −= c (c·v)/(c·c)`.
+/// `v -= c (c.v)/(c.c)`.
 pub(super) fn project(c: &[f64], v: &mut [f64]) {
     let along = dot_lanes(c, v) / dot_lanes(c, c);
     for (v, c) in v.iter_mut().zip(c) {

@@ -1,6 +1,6 @@
 //! Poles and weights of a rational approximation to the inverse square root.
 
-/// `x^{-1/2} ≈ Σ_p weights[p] / (x + shifts[p])` on an interval.
+/// `x^{-1/2} ~ sum_p weights[p] / (x + shifts[p])` on an interval.
 #[derive(Clone, Debug)]
 pub(super) struct InverseSquareRoot {
     pub(super) shifts: Vec<f64>,
@@ -11,7 +11,7 @@ impl InverseSquareRoot {
     /// The trapezoidal rule of Hale, Higham & Trefethen (2008, SIAM J. Numer. Anal. 46, method 3)
     /// on `[low, high]`.
     ///
-    /// The relative error falls as `exp(−2π² P / (ln(high/low) + 6))` in the number of poles `P`,
+    /// The relative error falls as `exp(-2 pi^2 P / (ln(high/low) + 6))` in the number of poles `P`,
     /// which is chosen for the `accuracy` asked for.
     pub(super) fn new(low: f64, high: f64, accuracy: f64) -> Self {
         let modulus = (low / high).sqrt();
@@ -99,7 +99,7 @@ mod tests {
         }
     }
 
-    /// `sn² + cn² = 1`, `dn² = cn² + k'² sn²`, and the circular limit.
+    /// `sn^2 + cn^2 = 1`, `dn^2 = cn^2 + k'^2 sn^2`, and the circular limit.
     #[test]
     fn jacobi_functions_satisfy_their_identities() {
         for complement in [1e-9, 1e-3, 0.5, 0.99] {

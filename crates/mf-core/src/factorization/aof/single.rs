@@ -1,12 +1,12 @@
 //! Single participation: the band covers the whole matrix and only the diagonal of `S` is
 //! constrained.
 //!
-//! With multipliers `v` and `X = V^{½} AᵀA V^{½}` the optimum is `S = V^{-½} X^{½} V^{-½}` where
-//! `v_j = (X^{½})_jj`. `X⁻¹ = J = V^{-½} T Tᵀ V^{-½}` has five diagonals, so the diagonal `d` of
-//! `X^{½} = J^{-½}` costs `O(n)` per pole of a rational approximation. For every `v`,
+//! With multipliers `v` and `X = V^{1/2} A^T A V^{1/2}` the optimum is `S = V^{-1/2} X^{1/2} V^{-1/2}` where
+//! `v_j = (X^{1/2})_jj`. `X^-1 = J = V^{-1/2} T T^T V^{-1/2}` has five diagonals, so the diagonal `d` of
+//! `X^{1/2} = J^{-1/2}` costs `O(n)` per pole of a rational approximation. For every `v`,
 //!
 //! ```text
-//! (Σ d)² / Σ v  ≤  min f  ≤  max_j (d_j/v_j) · Σ d.
+//! (sum d)^2 / sum v  <=  min f  <=  max_j (d_j/v_j) * sum d.
 //! ```
 
 use std::ops::ControlFlow;
@@ -26,7 +26,7 @@ use super::{Certificate, Options, Progress, checked_workload};
 use crate::banded::BandedLower;
 use crate::error::{Error, Result};
 
-/// Largest number of steps for which a dense factor is formed: two `n²` arrays of doubles at a time,
+/// Largest number of steps for which a dense factor is formed: two `n^2` arrays of doubles at a time,
 /// 1.6 GB.
 pub const DENSE_LIMIT: usize = 10_000;
 /// Relative accuracy of the rational approximation.
@@ -108,7 +108,7 @@ pub fn solve_single(
     Ok(SingleSolution { inverse, multipliers, certificate })
 }
 
-/// `J` at these multipliers with a rule that covers its spectrum: `1/tr X ≤ λ(J) ≤ ‖J‖_∞`.
+/// `J` at these multipliers with a rule that covers its spectrum: `1/tr X <= lambda(J) <= ||J||_inf`.
 fn approximation(
     inverse: &InverseWorkload,
     norms: &[f64],
@@ -126,11 +126,11 @@ impl SingleSolution {
         &self.multipliers
     }
 
-    /// The factor `C` as a matrix of `n` bands, with unit columns and `‖A C⁻¹‖²_F ≤
+    /// The factor `C` as a matrix of `n` bands, with unit columns and `||A C^-1||_F^2 <=
     /// certificate.objective`.
     ///
     /// `S` is raised to a unit diagonal, which cannot increase `f`, and factored from the last row
-    /// up. Refused above [`DENSE_LIMIT`] steps. `n³/6` multiply-adds, `2 n²` doubles.
+    /// up. Refused above [`DENSE_LIMIT`] steps. `n^3/6` multiply-adds, `2 n^2` doubles.
     pub fn factor(&self) -> Result<BandedLower> {
         let n = self.multipliers.len();
         if n > DENSE_LIMIT {
@@ -141,8 +141,8 @@ impl SingleSolution {
         let root = matrix.inverse_square_root(&rule);
         let v = &self.multipliers;
         let largest = (0..n).map(|j| root[j * n + j] / v[j]).fold(0.0, f64::max);
-        // S = CᵀC with C lower triangular becomes an ordinary Cholesky factorization with the order
-        // reversed: entry (i, j) of the reversed matrix is entry (n−1−i, n−1−j) of S.
+        // S = C^T C with C lower triangular becomes an ordinary Cholesky factorization with the order
+        // reversed: entry (i, j) of the reversed matrix is entry (n-1-i, n-1-j) of S.
         let mut reversed = Mat::from_fn(n, n, |i, j| {
             let (a, b) = (n - 1 - i, n - 1 - j);
             if a == b { 1.0 } else { root[a * n + b] / ((v[a] * v[b]).sqrt() * largest) }
@@ -161,7 +161,7 @@ impl SingleSolution {
         let mut strategy = BandedLower::zeros(n, n)?;
         for i in 0..n {
             for (k, entry) in strategy.row_mut(i).iter_mut().enumerate().take(i + 1) {
-                // C_{i,j} = L_{n−1−j, n−1−i}.
+                // C_{i,j} = L_{n-1-j, n-1-i}.
                 *entry = reversed[(n - 1 - (i - k), n - 1 - i)];
             }
         }

@@ -63,7 +63,7 @@ pub(super) fn solve_chain(
                 Some(columns) => stretch(&columns, bands, length),
                 None => square_root(&short, bands),
             };
-            let (columns, _) = minimise(&short, bands, options, from, Goal::Loose, session)?;
+            let (columns, _) = minimize(&short, bands, options, from, Goal::Loose, session)?;
             warm = Some(columns);
         }
     }
@@ -71,10 +71,10 @@ pub(super) fn solve_chain(
         Some(columns) => stretch(&columns, bands, n),
         None => square_root(inverse, bands),
     };
-    minimise(inverse, bands, options, from, Goal::Certified, session)
+    minimize(inverse, bands, options, from, Goal::Certified, session)
 }
 
-/// Refreshes at 0, 5, 15, 35, … steps: often while the factor still moves, rarely later.
+/// Refreshes at 0, 5, 15, 35, ... steps: often while the factor still moves, rarely later.
 fn next_refresh(iteration: usize) -> usize {
     2 * iteration + 5
 }
@@ -86,7 +86,7 @@ fn precondition(descent: &Descent, bands: usize) -> Preconditioner {
     Preconditioner::new(bands, &dual, &gram, &output, descent.objective().stride())
 }
 
-fn minimise(
+fn minimize(
     inverse: &InverseWorkload,
     bands: usize,
     options: &Options,
@@ -169,7 +169,7 @@ fn minimise(
     }
 }
 
-/// `(E − E_lower)/E` for `E ∝ √f`.
+/// `(E - E_lower)/E` for `E proportional to sqrt(f)`.
 pub(in crate::factorization) fn relative_gap(value: f64, lower: f64) -> f64 {
     (1.0 - (lower / value).max(0.0).sqrt()).max(0.0)
 }

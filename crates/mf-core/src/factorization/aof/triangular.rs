@@ -1,12 +1,12 @@
 //! Triangular solves with a banded Cholesky factor in single precision.
 //!
-//! The factor is stored by rows in ascending column order, `bands − 1` places before the diagonal,
+//! The factor is stored by rows in ascending column order, `bands - 1` places before the diagonal,
 //! which is inverted.
 
 use super::lanes::{Octet, axpy_single, dispatched, multiply_add};
 
 dispatched! {
-    /// Solves with the factor and its transpose for `8·octets` right-hand sides, at most 32,
+    /// Solves with the factor and its transpose for `8 * octets` right-hand sides, at most 32,
     /// interleaved by row. `2 n b` multiply-adds for each.
     pub(super) fn solve_octets(factor: &[f32], bands: usize, octets: usize, x: &mut [f32]) = solve_octets_body
 }

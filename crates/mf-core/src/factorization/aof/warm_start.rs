@@ -10,7 +10,7 @@ const HEAD: usize = 5;
 /// Trailing columns aligned with the end, in units of the bandwidth.
 const TAIL: usize = 3;
 
-/// Each column the first `bands` coefficients of `(T_jj + T_{j+1,j} z + T_{j+2,j} z²)^{-1/2}`,
+/// Each column the first `bands` coefficients of `(T_jj + T_{j+1,j} z + T_{j+2,j} z^2)^{-1/2}`,
 /// normalised.
 ///
 /// For a constant workload this is the banded square root of Kalinin & Lampert (2024) with unit

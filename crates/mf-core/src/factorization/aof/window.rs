@@ -1,8 +1,8 @@
 //! Kernels on the symmetric window of a band-stored symmetric matrix.
 //!
-//! A symmetric matrix is kept as rows of lags: `rows[r·stride + l]` is entry `(r, r − l)`. The
-//! window before row `i` is the block of rows and columns `i − w .. i`; its element `(i − 1 − a, i
-//! − 1 − m)` with `m ≥ a` is element `m − a` of row `i − 1 − a`, so one stored row serves a dot
+//! A symmetric matrix is kept as rows of lags: `rows[r * stride + l]` is entry `(r, r - l)`. The
+//! window before row `i` is the block of rows and columns `i - w .. i`; its element `(i - 1 - a, i
+//! - 1 - m)` with `m >= a` is element `m - a` of row `i - 1 - a`, so one stored row serves a dot
 //! product and an axpy with the same loads. Vectors over the window are indexed by `a` (0 is the
 //! newest row) and padded with [`PADDING`] zeros, and rows with at least as many unused places, so
 //! that the vector loops need no remainder.
@@ -22,7 +22,7 @@ dispatched! {
     /// newest.
     ///
     /// `x` and `out` hold `width + PADDING` elements and `x` is zero past `width`; what `out` holds
-    /// past `width` is unspecified. `width²` multiply-adds from `width²/2` loaded elements.
+    /// past `width` is unspecified. `width^2` multiply-adds from `width^2/2` loaded elements.
     pub(super) fn multiply(rows: &[f64], stride: usize, width: usize, x: &[f64], out: &mut [f64]) = multiply_body
 }
 
@@ -86,10 +86,10 @@ fn multiply_body<const FUSED: bool>(
 }
 
 dispatched! {
-    /// `P += x hᵀ + y xᵀ` on the stored half of the window of the newest `width` rows, for a
+    /// `P += x h^T + y x^T` on the stored half of the window of the newest `width` rows, for a
     /// symmetric sum, that is `h = q x + y` with a scalar `q`.
     ///
-    /// Vectors and padding as in [`multiply`], all three zero past `width`. `width²` multiply-adds.
+    /// Vectors and padding as in [`multiply`], all three zero past `width`. `width^2` multiply-adds.
     pub(super) fn update(rows: &mut [f64], stride: usize, width: usize, x: &[f64], h: &[f64], y: &[f64]) = update_body
 }
 

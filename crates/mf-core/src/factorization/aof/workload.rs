@@ -2,7 +2,7 @@
 
 use crate::banded::BandedLower;
 
-/// The inverse workload `T = A⁻¹` by columns: `T_jj`, `T_{j+1,j}`, `T_{j+2,j}`.
+/// The inverse workload `T = A^-1` by columns: `T_jj`, `T_{j+1,j}`, `T_{j+2,j}`.
 #[derive(Clone, Debug)]
 pub(super) struct InverseWorkload {
     pub(super) columns: Vec<[f64; 3]>,

@@ -11,12 +11,11 @@
 //! weights can use.
 
 mod objective;
-
 mod tangent;
 
 pub use objective::MOST_BUFFERS;
 
-use super::quasi_newton::{Limits, Point, minimise};
+use super::quasi_newton::{Limits, Point, minimize};
 use crate::error::{Error, Result};
 use crate::participation::Participation;
 use crate::strategy::{Buffer, Strategy};
@@ -85,7 +84,7 @@ fn with_another(sgd: &Sgd, participation: &Participation, x: &[f64]) -> Point {
     }
     starts.sort_by(|a, b| a.value.total_cmp(&b.value));
     let limits = Limits { iterations: 300, decrease: 1e-10 };
-    let found = starts.into_iter().take(STARTS).map(|start| minimise(start.x, limits, value));
+    let found = starts.into_iter().take(STARTS).map(|start| minimize(start.x, limits, value));
     found.min_by(|a, b| a.value.total_cmp(&b.value)).unwrap_or(Point {
         x: Vec::new(),
         value: f64::INFINITY,

@@ -7,11 +7,12 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use anyhow::bail;
+use mf_core::bounds::{self, Bound};
 use mf_core::factorization::aof::{self, Certificate, DENSE_LIMIT};
 use mf_core::sensitivity::{self, Sensitivity};
-use mf_core::{Factorization, Loss, Method, Participation, Sgd, Workload, bounds};
+use mf_core::{Factorization, Loss, Method, Participation, Sgd, Workload};
 
-use self::output::{Bound, FactorizeOutput, Optimum, strategy_csv, text};
+use self::output::{FactorizeOutput, Optimum, strategy_csv, text};
 use self::request::{method, participation, workload};
 use crate::cli::Factorize;
 use crate::terminal::{output as terminal, progress};
@@ -113,7 +114,7 @@ fn outcome(
         sensitivity,
         expected_error: loss.expected_error,
         rows: Some(loss),
-        bounds: theorems(&factorization, participation),
+        bounds: bounds::of(&factorization, participation),
         certificate: factorization.certificate().cloned(),
         cached,
     })
@@ -126,11 +127,11 @@ fn optimal_value(
     participation: &Participation,
     arguments: &Factorize,
 ) -> anyhow::Result<Measured> {
-    let inverse = workload.inverse().ok_or(mf_core::Error::GeneralWorkload)?;
+    let inverse = workload.inverse().ok_or(mf_core::Error::NotSgd { method: "aof" })?;
     let options = progress::aof_options(&arguments.aof);
     let mut go_on = |_| ControlFlow::Continue(());
     let certificate = aof::solve_single(&inverse, &options, &mut go_on)?.certificate;
-    let lower = workload.as_toeplitz().map(|sgd| Bound {
+    let lower = workload.as_constant_sgd().map(|sgd| Bound {
         theorem: 4,
         kind: "lower",
         value: bounds::any_factorization_lower(sgd, participation),
@@ -149,47 +150,4 @@ fn optimal_value(
         certificate: Some(certificate),
         cached: false,
     })
-}
-
-/// The bounds that apply to this method and pattern; none for a schedule, which no theorem covers.
-fn theorems(factorization: &Factorization, participation: &Participation) -> Vec<Bound> {
-    let Some(sgd) = factorization.workload().as_toeplitz() else {
-        return Vec::new();
-    };
-    let steps = participation.steps();
-    let single = participation.max_participations() == 1;
-    let (lower, upper, leading) = ("lower", "upper", "leading term");
-    let bound = |theorem, kind, value| Bound { theorem, kind, value };
-    let any = if single { 4 } else { 8 };
-    let mut found = vec![bound(any, lower, bounds::any_factorization_lower(sgd, participation))];
-    match factorization.method() {
-        Method::SquareRoot if single => {
-            let interval = bounds::square_root_single(sgd, steps);
-            found.push(bound(3, lower, interval.lower));
-            found.push(bound(3, upper, interval.upper));
-        }
-        Method::SquareRoot => {
-            if let Some(interval) = bounds::square_root_repeated(sgd, participation) {
-                found.push(bound(7, lower, interval.lower));
-                found.push(bound(7, upper, interval.upper));
-            }
-        }
-        Method::Bsr { bands } if bands <= participation.min_separation() => {
-            found.push(bound(6, leading, bounds::bsr_leading_term(sgd, bands, participation)));
-        }
-        Method::Identity => {
-            found.push(bound(9, lower, bounds::identity_lower(sgd, participation)));
-            if single {
-                found.push(bound(5, upper, bounds::identity_single_upper(sgd, steps)));
-            }
-        }
-        Method::Input => {
-            found.push(bound(9, lower, bounds::input_lower(sgd, participation)));
-            if single {
-                found.push(bound(5, upper, bounds::input_single_upper(sgd, steps)));
-            }
-        }
-        _ => {}
-    }
-    found
 }

@@ -24,7 +24,7 @@ fn start(inverse: &InverseWorkload, bands: usize) -> Columns {
     columns
 }
 
-/// `‖(C T)⁻¹‖²_F` and its derivative `−2 (L⁻ᵀ L⁻¹ L⁻ᵀ) Tᵀ` on the band, from dense matrices.
+/// `||(C T)^-1||_F^2` and its derivative `-2 (L^-^T L^-1 L^-^T) T^T` on the band, from dense matrices.
 #[allow(clippy::needless_range_loop)] // index notation
 fn dense(inverse: &InverseWorkload, columns: &[f64], bands: usize) -> (f64, Columns) {
     let n = inverse.steps();

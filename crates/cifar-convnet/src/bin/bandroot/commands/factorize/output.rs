@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use mf_core::bounds::Bound;
 use mf_core::{Strategy, sensitivity};
 use serde::Serialize;
 
@@ -44,14 +45,6 @@ pub(super) struct Optimum {
     pub(super) converged: bool,
     /// Whether the solution was found on disk; the seconds are then those of reading it.
     pub(super) cached: bool,
-}
-
-/// What a theorem says of the expected error.
-#[derive(Debug, Serialize)]
-pub(super) struct Bound {
-    pub(super) theorem: u8,
-    pub(super) kind: &'static str,
-    pub(super) value: f64,
 }
 
 /// `C`: its first column if it is Toeplitz, else its rows by lag.

@@ -247,7 +247,7 @@ fn panel(cells: &[FrontierPoint], alpha: f64, beta: f64) -> Panel {
             Curve::marks(
                 "normalised",
                 figure::BLACK,
-                points(name(Method::NormalisedSquareRoot { bands: 1 })),
+                points(name(Method::NormalizedSquareRoot { bands: 1 })),
             ),
             Curve::marks("root", figure::GREY, points(name(Method::SquareRoot))),
             Curve::marks("DP-SGD", figure::BLUE, points(name(Method::Identity))),

@@ -103,7 +103,8 @@ pub(crate) fn solve(rows: &[ErrorRow], arguments: &Aof) -> anyhow::Result<Vec<Op
             };
             let certificate = match row.regime {
                 Regime::Single => {
-                    let inverse = workload.inverse().ok_or(mf_core::Error::GeneralWorkload)?;
+                    let inverse =
+                        workload.inverse().ok_or(mf_core::Error::NotSgd { method: "aof" })?;
                     let mut show = |progress: aof::Progress| {
                         show(&progress);
                         ControlFlow::Continue(())

@@ -1,4 +1,4 @@
-//! The normalised square root: `p` diagonals of `A^{1/2}`, every column scaled to unit norm.
+//! The normalized square root: `p` diagonals of `A^{1/2}`, every column scaled to unit norm.
 
 use crate::banded::BandedLower;
 use crate::error::Result;
