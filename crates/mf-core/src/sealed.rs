@@ -191,7 +191,9 @@ mod tests {
         writer.finish().unwrap()
     }
 
-    fn read(bytes: &[u8]) -> Result<(Vec<u8>, Vec<f32>, [f64; 2]), SealedError> {
+    type Parts = (Vec<u8>, Vec<f32>, [f64; 2]);
+
+    fn read(bytes: &[u8]) -> Result<Parts, SealedError> {
         let mut reader = SealedReader::new(bytes, VERSION)?;
         let (note, floats) = (reader.part()?, reader.floats()?);
         let mut numbers = [0.0; 2];

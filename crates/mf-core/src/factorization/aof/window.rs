@@ -1,8 +1,8 @@
 //! Kernels on the symmetric window of a band-stored symmetric matrix.
 //!
 //! A symmetric matrix is kept as rows of lags: `rows[r * stride + l]` is entry `(r, r - l)`. The
-//! window before row `i` is the block of rows and columns `i - w .. i`; its element `(i - 1 - a, i
-//! - 1 - m)` with `m >= a` is element `m - a` of row `i - 1 - a`, so one stored row serves a dot
+//! window before row `i` is the block of rows and columns `i - w .. i`; its element
+//! `(i - 1 - a, i - 1 - m)` with `m >= a` is element `m - a` of row `i - 1 - a`, so one stored row serves a dot
 //! product and an axpy with the same loads. Vectors over the window are indexed by `a` (0 is the
 //! newest row) and padded with [`PADDING`] zeros, and rows with at least as many unused places, so
 //! that the vector loops need no remainder.
