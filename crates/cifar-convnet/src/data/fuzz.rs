@@ -1,4 +1,4 @@
-//! Damaged data sets: refused, or as many pictures and labels as they say.
+//! Damaged data sets: refused, or as many images and labels as they say.
 
 use std::io::Write;
 
@@ -34,8 +34,8 @@ fn damaged_cifar_records_are_refused_or_whole() {
 }
 
 fn grids() -> Vec<Vec<u8>> {
-    let pictures: Vec<u8> = (0..24).collect();
-    vec![written(&[4, 3, 2], &pictures), written(&[2, 2, 6], &pictures), written(&[1, 1, 1], &[5])]
+    let images: Vec<u8> = (0..24).collect();
+    vec![written(&[4, 3, 2], &images), written(&[2, 2, 6], &images), written(&[1, 1, 1], &[5])]
 }
 
 /// Whether a grid has the bytes that its sizes announce.
@@ -65,18 +65,18 @@ fn a_damaged_compressed_idx_file_is_refused_or_whole() {
         encoder.finish().unwrap()
     };
     let clothes = fashion_mnist::SHAPE.numbers();
-    let picture = written(&[1, 28, 28], &vec![0; clothes]);
+    let image = written(&[1, 28, 28], &vec![0; clothes]);
     let target = Target {
         name: "idx gz",
         kind: Kind::Binary,
-        corpus: grids().iter().chain([&picture]).map(compressed).collect(),
+        corpus: grids().iter().chain([&image]).map(compressed).collect(),
         inputs: 10_000,
         cost: 1,
         // The window of the decoder, and what a few bytes unpack to.
         most_bytes: 1 << 20,
     };
     target.run(|input| {
-        let content = idx::read_whole(MultiGzDecoder::new(input.bytes));
+        let content = idx::read_whole(MultiGzDecoder::new(input.bytes), 64 << 20);
         let grid = content.ok().and_then(|content| Idx::parse(&content, 3).ok());
         grid.map_or(Ok(false), |grid| is_whole(&grid))
     });

@@ -48,7 +48,7 @@ impl Evaluation {
             engine.forward(parameters, images, logits)?;
             for (&index, logits) in indices.iter().zip(logits.chunks(classes)) {
                 show(index, logits);
-                let label = split.labels()[index as usize] as usize;
+                let label = usize::from(split.labels()[index as usize]);
                 let (is_correct, cross_entropy) = judge(logits, label);
                 correct += usize::from(is_correct);
                 loss += cross_entropy;

@@ -12,7 +12,7 @@ mod bench;
 mod data;
 
 pub(crate) use bench::{Bench, BenchEngine, Preset};
-pub(crate) use data::{Data, Describe, Export, Fetch, Show, Which};
+pub(crate) use data::{Chosen, Data, Describe, Export, Fetch, Show, Which};
 pub(crate) use factorize::{Aof, AofCache, Factorize};
 pub(crate) use privacy::{Audit, Calibrate, Compare, ConfigFile, Plan, Verify};
 pub(crate) use reproduce::{Accuracy, Errors, Format, Frontier, Reproduce, Runtimes};

@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &Eval) -> anyhow::Result<()> {
         )));
     }
     let wrong = |error| BadArgument(format!("{}: {error}", arguments.run.display()));
-    let architecture = config.model.architecture(config.data.name).map_err(wrong)?;
+    let architecture = config.model.architecture(&config.data).map_err(wrong)?;
     let path = arguments.run.join(folder::PARAMETERS);
     let bytes = std::fs::read(&path)
         .with_context(|| format!("could not read {}; is the run finished?", path.display()))?;
