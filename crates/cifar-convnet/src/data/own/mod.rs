@@ -7,8 +7,8 @@ mod arrays;
 mod folder;
 mod grids;
 pub mod inputs;
-pub(crate) mod image_file;
-pub(crate) mod npy;
+pub(super) mod image_file;
+pub(super) mod npy;
 mod table;
 
 use std::path::PathBuf;
@@ -21,6 +21,9 @@ use npy::Source;
 
 pub use arrays::{Dtype, Form, Layout};
 pub use table::Columns;
+
+#[cfg(test)]
+pub(super) use {arrays::examples, table::parse as parse_table};
 
 /// Where a data set is and how its files are to be understood.
 #[derive(Debug, Clone, PartialEq)]
