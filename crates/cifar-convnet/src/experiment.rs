@@ -9,9 +9,8 @@ use mf_core::Sgd;
 
 use crate::config::error::ConfigError;
 use crate::config::privacy::{Guarantee, Neighbouring, Privacy};
-use crate::config::{self, Config, Data, Noise, Record, StrategyFor};
-use crate::data::textures::Textures;
-use crate::data::{Dataset, Name};
+use crate::config::{self, Config, Noise, Record, StrategyFor};
+use crate::data::Dataset;
 use crate::factorizations::{Choice, Solver};
 
 /// What is run: everything that is settled before any data is read, each computed once.
@@ -57,7 +56,7 @@ impl Experiment {
             Privacy::Guaranteed(_) => Kind::Private(Box::new(solver.plan(config.plan_request()?)?)),
             Privacy::None => Kind::NonPrivate(config.non_private_request()?),
         };
-        let architecture = config.model.architecture(config.data.name)?;
+        let architecture = config.model.architecture(&config.data)?;
         let steps = config.steps()?;
         Ok(Self { config, kind, architecture, steps })
     }
@@ -65,66 +64,6 @@ impl Experiment {
 
 /// Most views of an example in a step; more do not fit beside a batch.
 const MOST_VIEWS: usize = 1024;
-
-/// Most textures to draw: 3 GB of them.
-const MOST_DRAWN: usize = 1_000_000;
-
-impl Data {
-    /// How many examples there will be to train on, without reading them.
-    pub fn training_examples(&self) -> Result<usize, ConfigError> {
-        let drawn = self.examples.is_some() || self.test_examples.is_some();
-        for (key, number) in [("examples", self.examples), ("test_examples", self.test_examples)] {
-            if let Some(examples) = number.filter(|number| !(1..=MOST_DRAWN).contains(number)) {
-                return Err(ConfigError::Drawn { key, examples, most: MOST_DRAWN });
-            }
-        }
-        let all = match self.name {
-            Name::Textures => self.textures().train,
-            name if drawn => return Err(ConfigError::Examples { name: name.as_str() }),
-            Name::Cifar10 => 50_000,
-            Name::FashionMnist => 60_000,
-        };
-        if !self.holds_out() {
-            return Ok(all);
-        }
-        let held_out = (self.validation * all as f64).round();
-        if !(held_out >= 1.0 && held_out < all as f64) {
-            return Err(ConfigError::Validation { share: self.validation });
-        }
-        Ok(all - held_out as usize)
-    }
-
-    /// Whether the run is judged by held-out training examples in place of the test examples.
-    pub fn holds_out(&self) -> bool {
-        self.validation != 0.0
-    }
-
-    /// How many training examples are held out; none if the config cannot be run.
-    pub fn held_out_examples(&self) -> usize {
-        let all = Self { validation: 0.0, ..self.clone() }.training_examples();
-        let rest = self.training_examples();
-        all.ok().zip(rest.ok()).map_or(0, |(all, rest)| all - rest)
-    }
-
-    fn textures(&self) -> Textures {
-        let default = Textures::default();
-        Textures {
-            train: self.examples.unwrap_or(default.train),
-            test: self.test_examples.unwrap_or(default.test),
-            ..default
-        }
-    }
-
-    /// Reads or draws the data set, as many examples as [`training_examples`](Self::training_examples)
-    /// says.
-    pub fn load(&self) -> anyhow::Result<Dataset> {
-        let data = match self.name {
-            Name::Textures => self.textures().draw(),
-            name => name.load(&self.folder)?,
-        };
-        if self.holds_out() { data.for_tuning(self.validation) } else { Ok(data) }
-    }
-}
 
 /// Steps of the longest run: a schedule has a number for each of them.
 const MOST_STEPS: usize = 1 << 22;
@@ -143,12 +82,13 @@ impl Config {
     /// Reads the data, and sees that it is what the plan was made for.
     pub fn load_data(&self) -> anyhow::Result<Dataset> {
         let data = self.data.load()?;
-        let (found, expected) = (data.train.len(), self.data.training_examples());
-        let fits = data.shape == data.name.shape() && expected == Ok(found);
+        let (found, expected) = (data.train.len(), self.data.training_examples()?);
+        let shape = self.data.shape()?;
         ensure!(
-            fits,
-            "{} has {found} training pictures of {:?}, which is not the data set of that name",
-            data.name.as_str(),
+            data.shape == shape && found == expected,
+            "{} has {found} training examples of {}, but the config says {expected} of {shape}; if the data have \
+             changed, start a new run",
+            data.name,
             data.shape
         );
         Ok(data)
@@ -164,6 +104,7 @@ impl Config {
 
     /// How long the run is, and that all numbers of the run besides privacy can be used.
     pub fn steps(&self) -> Result<Steps, ConfigError> {
+        self.data.check()?;
         let (examples, batch_size) = (self.data.training_examples()?, self.training.batch_size);
         if batch_size == 0 || batch_size > examples {
             return Err(ConfigError::BatchSize { batch_size, examples });
@@ -179,7 +120,10 @@ impl Config {
         if !(learning_rate as f32 > 0.0 && (learning_rate as f32).is_finite()) {
             return Err(ConfigError::LearningRate { learning_rate });
         }
-        let (views, shape) = (&self.data.augmentation, self.data.name.shape());
+        let (views, shape) = (&self.data.augmentation, self.data.shape()?);
+        if shape.is_vector() && !views.is_off() {
+            return Err(ConfigError::NoViews { name: self.data.name.as_str() });
+        }
         let (padding, side) = (views.crop_padding, shape.height.min(shape.width));
         let multiplicity = views.multiplicity;
         if !(1..=MOST_VIEWS).contains(&multiplicity) {
@@ -255,7 +199,7 @@ impl Config {
                 Neighbouring::ZeroOut => calibration::Neighbouring::ZeroOut,
                 Neighbouring::ReplaceOne => calibration::Neighbouring::ReplaceOne,
             },
-            dim: self.model.architecture(self.data.name)?.parameter_count(),
+            dim: self.model.architecture(&self.data)?.parameter_count(),
             keep_rows: noise.keep_rows,
         })
     }
@@ -275,7 +219,7 @@ impl Config {
             factors: self.optimizer.factors(total)?,
             steps: total,
             batch_size: self.training.batch_size,
-            dim: self.model.architecture(self.data.name)?.parameter_count(),
+            dim: self.model.architecture(&self.data)?.parameter_count(),
         })
     }
 }

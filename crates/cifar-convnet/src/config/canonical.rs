@@ -14,8 +14,18 @@ use toml::{Table, Value};
 use super::Config;
 
 /// Keys that may be changed while a run is stopped.
-const FREE: [&str; 4] =
-    ["data.folder", "engine.threads", "privacy.trials", "training.checkpoint_steps"];
+const FREE: [&str; 10] = [
+    "data.folder",
+    "data.train_images",
+    "data.train_labels",
+    "data.test_images",
+    "data.test_labels",
+    "data.train_table",
+    "data.test_table",
+    "engine.threads",
+    "privacy.trials",
+    "training.checkpoint_steps",
+];
 
 impl Config {
     /// The lines `section.key = value`, sorted.

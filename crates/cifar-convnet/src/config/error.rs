@@ -17,6 +17,22 @@ pub enum ConfigError {
     /// A number of examples for a data set that has its own.
     #[error("data.examples and data.test_examples are for textures; {name} has its own number")]
     Examples { name: &'static str },
+    /// A key of the data that cannot be used.
+    #[error("data.{key} {reason}")]
+    Data { key: &'static str, reason: String },
+    /// Constants that scale nothing.
+    #[error("{0}")]
+    Scaling(String),
+    /// Views of something else than images.
+    #[error(
+        "data.augmentation is for images, but the examples of {name} are vectors; leave it out"
+    )]
+    NoViews { name: &'static str },
+    /// A model of images for something else.
+    #[error(
+        "model.name = \"{model}\" is for images, but the examples of {name} are vectors; set model.name = \"own\" and give model.layers, such as {{ layer = \"linear\", in_features = {features}, out_features = {classes} }}"
+    )]
+    NoImages { model: &'static str, name: &'static str, features: usize, classes: usize },
     /// A share of examples that leaves nothing to train on or to validate with.
     #[error("data.validation must be 0 or leave both parts some examples, but it is {share}")]
     Validation { share: f64 },
@@ -98,9 +114,9 @@ pub enum ConfigError {
     /// No test example, or more examples than memory holds.
     #[error("data.{key} must be between 1 and {most}, but it is {examples}")]
     Drawn { key: &'static str, examples: usize, most: usize },
-    /// More padding than a picture has pixels.
+    /// More padding than an image has pixels.
     #[error(
-        "data.augmentation.crop_padding must be below the {side} pixels of a picture's side, but it is {padding}"
+        "data.augmentation.crop_padding must be below the {side} pixels of an image's side, but it is {padding}"
     )]
     CropPadding { padding: usize, side: usize },
 }

@@ -9,6 +9,7 @@ use serde_json::Value as Schema;
 use toml::{Table, Value};
 
 use super::Config;
+use super::data::Data;
 use super::privacy::OLD_ZERO_OUT;
 use crate::bad_argument::BadArgument;
 
@@ -21,7 +22,7 @@ pub fn read(path: &Path, overrides: &[String]) -> anyhow::Result<Config> {
     let table = read_table(path, overrides)?;
     let word = table.get("privacy").and_then(|privacy| privacy.get("neighbouring"));
     let is_old = word.and_then(Value::as_str) == Some(OLD_ZERO_OUT);
-    let config = check(table, path)?;
+    let config = complete(table, path)?;
     if is_old {
         log::info!(
             "{}: privacy.neighbouring = \"{OLD_ZERO_OUT}\" is read as \"zero-out\": one example's \
@@ -46,10 +47,40 @@ pub fn read_table(path: &Path, overrides: &[String]) -> anyhow::Result<Table> {
 pub fn check(table: Table, path: &Path) -> anyhow::Result<Config> {
     refuse_unknown_keys(&table, path)?;
     let config = Value::Table(table).try_into::<Config>();
-    config.map_err(|error| {
-        let reason = error.to_string().trim().replace('\n', " ");
-        BadArgument(format!("{}: {reason}", path.display())).into()
-    })
+    Ok(config.map_err(|error| refusal(&error, path))?)
+}
+
+/// On one line, with the file.
+fn refusal(error: &toml::de::Error, path: &Path) -> BadArgument {
+    let reason = error.to_string().trim().replace('\n', " ");
+    BadArgument(format!("{}: {reason}", path.display()))
+}
+
+/// As [`check`], and with what the folders and file headers say that the config leaves out.
+///
+/// # Errors
+/// Those of [`check`], and the folder or file that is missing.
+pub fn complete(table: Table, path: &Path) -> anyhow::Result<Config> {
+    let config = check(table, path)?;
+    let data = config.data.clone().complete().with_context(|| path.display().to_string())?;
+    Ok(Config { data, ..config })
+}
+
+/// Only the section `[data]` of a config, whatever the rest is, with another folder if one is given.
+///
+/// # Errors
+/// Every message names the file and the key.
+pub fn read_data(path: &Path, folder: Option<&Path>) -> anyhow::Result<Data> {
+    let mut table = read_table(path, &[])?;
+    table.retain(|section, _| section == "data");
+    refuse_unknown_keys(&table, path)?;
+    let missing = || BadArgument(format!("{}: it has no section [data]", path.display()));
+    let data = table.remove("data").ok_or_else(missing)?.try_into::<Data>();
+    let mut data = data.map_err(|error| refusal(&error, path))?;
+    if let Some(folder) = folder {
+        data.folder = folder.to_owned();
+    }
+    data.complete().with_context(|| path.display().to_string())
 }
 
 /// The tables of a file and of what it extends, merged.

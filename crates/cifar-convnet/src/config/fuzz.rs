@@ -25,8 +25,17 @@ fn configs() -> Vec<String> {
         validation = 0.25\n[model]\nname = 'convnet-tanh'\n[optimizer]\nlearning_rate = 0.1\n\
         clip_norm = 2.0\nschedule = 'cosine'\n[training]\nepochs = 2\nbatch_size = 32\n\
         checkpoint_steps = 7\n[engine]\nthreads = 1\nmicrobatch = 8\nconvolution = 'direct'\n";
+    let csv = "[data]\nname = 'csv'\nexamples = 900\ntest_share = 0.25\nclasses = ['no', 'yes']\n\
+        columns = ['age', 'height']\nlabel = 'ill'\noffset = [40, 170.5]\nscale = 20\n\
+        train_table = 'a.csv'\n[model]\nname = 'own'\nlayers = [{ layer = 'linear', in_features = 2, \
+        out_features = 2 }]\n[privacy]\nepsilon = 2.0\ndelta = 1e-6\nclip_norm = 0.5\n[noise]\n\
+        method = 'identity'\n[optimizer]\nlearning_rate = 0.5\n[training]\nepochs = 3\nbatch_size = 60\n";
+    let npy = "privacy = 'none'\n[data]\nname = 'npy'\nexamples = 600\nclasses = 300\nsize = [16, 24]\n\
+        channels = 3\nlayout = 'nhwc'\ndtype = 'f32'\nscale = [0.2, 0.3, 0.4]\n\
+        train_images = 'a.npz:x'\n[model]\nname = 'convnet'\n[optimizer]\nlearning_rate = 0.1\n\
+        [training]\nepochs = 2\nbatch_size = 32\n";
     let quickstart = include_str!("../../../../configs/quickstart.toml");
-    [quickstart, own, open].map(String::from).into()
+    [quickstart, own, open, csv, npy].map(String::from).into()
 }
 
 /// The config of a table, if it can be run.

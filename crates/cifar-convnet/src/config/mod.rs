@@ -1,15 +1,12 @@
 //! Configs: one TOML file per experiment, checked before anything happens.
 
-use std::path::PathBuf;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::data;
-use crate::data::views::Augmentation;
 use crate::factorizations::MethodName;
 
 pub mod canonical;
+pub mod data;
 pub mod engine;
 pub mod file;
 pub mod page;
@@ -24,6 +21,7 @@ mod tests;
 #[cfg(test)]
 mod fuzz;
 
+use data::Data;
 use model::Model;
 use privacy::Privacy;
 use schedule::Schedule;
@@ -49,35 +47,6 @@ pub struct Config {
     /// What computes.
     #[serde(default)]
     pub engine: engine::Engine,
-}
-
-/// What is trained on.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Data {
-    /// Which data set.
-    pub name: data::Name,
-    /// The folder with the files of the data sets.
-    #[serde(default = "default_folder")]
-    pub folder: PathBuf,
-    /// Training examples to draw, for textures; 10000 if left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub examples: Option<usize>,
-    /// Test examples to draw, for textures; 2000 if left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub test_examples: Option<usize>,
-    /// Share of the training examples that is held out and takes the place of the test examples, for
-    /// tuning. What is measured on them is called validation and is not private: the guarantee holds for
-    /// the examples that are trained on.
-    #[serde(default)]
-    pub validation: f64,
-    /// Random views of the training pictures; off if left out.
-    #[serde(default, skip_serializing_if = "Augmentation::is_off")]
-    pub augmentation: Augmentation,
-}
-
-fn default_folder() -> PathBuf {
-    PathBuf::from("datasets")
 }
 
 /// How the noise is correlated.

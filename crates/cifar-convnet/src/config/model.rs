@@ -6,17 +6,17 @@ use schemars::JsonSchema;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::data::Data;
 use super::error::ConfigError;
-use crate::data;
 
 /// What is trained.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
-    /// Which model. The ConvNets fit themselves to the size of the pictures and to the number of classes;
+    /// Which model. The ConvNets fit themselves to the size of the images and to the number of classes;
     /// own stands for `layers`.
     pub name: ModelName,
-    /// A model of one's own, one table per layer, from the picture to a vector with one number per class:
+    /// A model of one's own, one table per layer, from the example to a vector with one number per class:
     /// `{ layer = "conv2d", in_channels = 3, out_channels = 16, kernel = 3, stride = 1, padding = 1 }`,
     /// `{ layer = "linear", in_features = 256, out_features = 10 }`, `{ layer = "relu" }`,
     /// `{ layer = "tanh" }`, `{ layer = "max_pool2d", kernel = 2, stride = 2 }`,
@@ -52,10 +52,23 @@ fn layers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Layer
 }
 
 impl Model {
-    /// The layers of the model for the pictures and classes of a data set.
-    pub fn architecture(&self, data: data::Name) -> Result<Architecture, ConfigError> {
-        let data::Shape { channels, height, width } = data.shape();
-        let (input, classes) = (Shape::Image { channels, height, width }, data.classes().len());
+    /// The layers of the model for the examples and classes of a data set.
+    pub fn architecture(&self, data: &Data) -> Result<Architecture, ConfigError> {
+        let (shape, classes) = (data.shape()?, data.classes()?.len());
+        let crate::data::Shape { channels, height, width } = shape;
+        let input = match shape.is_vector() {
+            true => Shape::Vector { features: channels },
+            false => Shape::Image { channels, height, width },
+        };
+        let for_images = match self.name {
+            ModelName::Convnet => Some("convnet"),
+            ModelName::ConvnetTanh => Some("convnet-tanh"),
+            ModelName::Own => None,
+        };
+        if let Some(model) = for_images.filter(|_| shape.is_vector()) {
+            let name = data.name.as_str();
+            return Err(ConfigError::NoImages { model, name, features: channels, classes });
+        }
         let wrong = |error: ArchitectureError| ConfigError::Layers(error);
         let architecture = match (self.name, &self.layers) {
             (ModelName::Convnet, None) => convnet::convnet_for(input, classes),

@@ -66,6 +66,10 @@ fn kind(field: &Schema, inner: &Schema) -> String {
         let names = variants.iter().filter_map(|variant| variant["const"].as_str());
         return names.map(|name| format!("`\"{name}\"`")).collect::<Vec<_>>().join(", ");
     }
+    if let Some(choices) = inner["anyOf"].as_array() {
+        let names: Vec<&str> = choices.iter().filter_map(|kind| kind["type"].as_str()).collect();
+        return names.join(" or ");
+    }
     let name = match &field["type"] {
         Schema::Array(names) => names.first().and_then(Schema::as_str),
         name => name.as_str(),

@@ -44,10 +44,12 @@ pub fn load(datasets: &Path) -> anyhow::Result<Dataset> {
             read_records(&bytes, RECORDS, &mut images, &mut labels)
                 .with_context(|| remedy(&path))?;
         }
+        let labels = labels.into_iter().map(u16::from).collect();
         Ok(Split::new(images, labels, SHAPE))
     };
     let (train, test) = (read(&FILES[..5])?, read(&FILES[5..])?);
-    Ok(Dataset { name: Name::Cifar10, shape: SHAPE, classes: &CLASSES, train, test })
+    let name = Name::Cifar10;
+    Ok(Dataset { name: name.as_str(), shape: SHAPE, classes: name.classes(), train, test })
 }
 
 fn remedy(path: &Path) -> String {
@@ -78,7 +80,7 @@ pub fn verify_files(folder: &Path, files: &[KnownFile]) -> anyhow::Result<Vec<Pa
     files.iter().map(check).collect()
 }
 
-/// Appends the pictures and labels of exactly `records` records.
+/// Appends the images and labels of exactly `records` records.
 pub fn read_records(
     bytes: &[u8],
     records: usize,

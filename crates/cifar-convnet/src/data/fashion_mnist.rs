@@ -1,4 +1,4 @@
-//! Fashion-MNIST: 70,000 pictures of clothes in four IDX files.
+//! Fashion-MNIST: 70,000 images of clothes in four IDX files.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,10 @@ pub const FILES: [KnownFile; 4] = [
     KnownFile { file: "t10k-labels-idx1-ubyte", md5: "15d484375f8d13e6eb1aabb0c3f46965" },
 ];
 
-/// What the pictures of the real data set look like.
+/// No file is longer, uncompressed: the largest has 47 MB.
+const LONGEST: u64 = 64 << 20;
+
+/// What the images of the real data set look like.
 pub const SHAPE: Shape = Shape { channels: 1, height: 28, width: 28 };
 
 /// The names of the labels 0 to 9.
@@ -82,7 +85,7 @@ fn load_folder(folder: &Path) -> anyhow::Result<Dataset> {
         let folder = folder.display();
         ensure!(
             count == numbers.bytes.len(),
-            "{folder} holds {count} pictures and {} labels in {}",
+            "{folder} holds {count} images and {} labels in {}",
             numbers.bytes.len(),
             labels.file
         );
@@ -94,17 +97,19 @@ fn load_folder(folder: &Path) -> anyhow::Result<Dataset> {
             );
         }
         let shape = Shape { channels: 1, height, width };
-        Ok((shape, Split::new(images.bytes, numbers.bytes, shape)))
+        let labels = numbers.bytes.into_iter().map(u16::from).collect();
+        Ok((shape, Split::new(images.bytes, labels, shape)))
     };
     let [train_images, train_labels, test_images, test_labels] = &FILES;
     let (shape, train) = split(train_images, train_labels)?;
     let (test_shape, test) = split(test_images, test_labels)?;
     ensure!(
         shape == test_shape,
-        "{}: pictures to train on and to test on have different sizes",
+        "{}: images to train on and to test on have different sizes",
         folder.display()
     );
-    Ok(Dataset { name: Name::FashionMnist, shape, classes: &CLASSES, train, test })
+    let name = Name::FashionMnist;
+    Ok(Dataset { name: name.as_str(), shape, classes: name.classes(), train, test })
 }
 
 /// The fetched folder if there is one, else the installed one if there is one.
@@ -119,7 +124,7 @@ fn read(folder: &Path, known: &KnownFile) -> anyhow::Result<(PathBuf, Vec<u8>)> 
     let compressed = folder.join(format!("{}.gz", known.file));
     let plain = folder.join(known.file);
     let path = if !compressed.exists() && plain.exists() { plain } else { compressed };
-    let content = idx::read_file(&path).with_context(|| remedy(&path))?;
+    let content = idx::read_file(&path, LONGEST).with_context(|| remedy(&path))?;
     Ok((path, content))
 }
 
@@ -137,7 +142,7 @@ mod tests {
     use super::super::idx::tests::written;
     use super::*;
 
-    /// Two pictures of 2 x 3 to train on and one to test on, compressed but for the last file.
+    /// Two images of 2 x 3 to train on and one to test on, compressed but for the last file.
     fn made() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let contents = [
@@ -169,7 +174,7 @@ mod tests {
         assert_eq!(data.shape, Shape { channels: 1, height: 2, width: 3 });
         assert_eq!((data.train.len(), data.test.len()), (2, 1));
         assert_eq!(data.train.labels(), [9, 0]);
-        assert_eq!(data.train.image(1), [6, 7, 8, 9, 10, 11]);
+        assert_eq!(data.train.image(1).unwrap(), [6, 7, 8, 9, 10, 11]);
     }
 
     #[test]
@@ -184,7 +189,7 @@ mod tests {
         };
         refused(0, &written(&[2, 2, 3], &[0; 11]), &["train-images", "item 1 of 2", "data fetch"]);
         refused(1, &written(&[2], &[3, 10]), &["train-labels", "record 1 ", "label 10"]);
-        refused(1, &written(&[3], &[1, 2, 3]), &["2 pictures and 3 labels"]);
+        refused(1, &written(&[3], &[1, 2, 3]), &["2 images and 3 labels"]);
         refused(2, &written(&[1, 3, 2], &[0; 6]), &["different sizes"]);
         refused(3, &[], &["t10k-labels", "too short"]);
         let folder = made();

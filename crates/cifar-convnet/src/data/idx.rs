@@ -7,10 +7,6 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use flate2::read::MultiGzDecoder;
 
-/// No file is longer, uncompressed: the largest of Fashion-MNIST has 47 MB. A compressed one of a few
-/// kilobytes could otherwise fill the memory.
-const LONGEST: u64 = 64 << 20;
-
 /// A grid of bytes, `sizes[0]` items of `sizes[1] * sizes[2] * ...` bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Idx {
@@ -19,21 +15,60 @@ pub(super) struct Idx {
 }
 
 /// The content of a file, uncompressed if its name ends with `.gz`.
-pub(super) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+fn open(path: &Path) -> io::Result<Box<dyn Read>> {
     let file = BufReader::new(File::open(path)?);
     let compressed = path.extension().is_some_and(|extension| extension == "gz");
-    if compressed { read_whole(MultiGzDecoder::new(file)) } else { read_whole(file) }
+    Ok(if compressed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) })
+}
+
+/// The content of a file, uncompressed if its name ends with `.gz`, of at most so many bytes: a compressed
+/// file of a few kilobytes could otherwise fill the memory.
+pub(super) fn read_file(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
+    read_whole(open(path)?, longest)
 }
 
 /// All that a reader gives, if it is not too long.
-pub(super) fn read_whole(reader: impl Read) -> io::Result<Vec<u8>> {
+pub(super) fn read_whole(reader: impl Read, longest: u64) -> io::Result<Vec<u8>> {
     let mut content = vec![];
-    reader.take(LONGEST + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > LONGEST {
-        let reason = format!("it holds more than {} MiB", LONGEST >> 20);
+    reader.take(longest.saturating_add(1)).read_to_end(&mut content)?;
+    if content.len() as u64 > longest {
+        let reason = format!("it holds more than {longest} bytes");
         return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
     }
     Ok(content)
+}
+
+/// The sizes of the grid in a file, and nothing of its items.
+///
+/// # Errors
+/// If it is no grid of so many dimensions.
+pub(super) fn read_sizes(path: &Path, dimensions: u8) -> anyhow::Result<Vec<usize>> {
+    let mut start = vec![];
+    open(path)?.take(header_len(dimensions) as u64).read_to_end(&mut start)?;
+    sizes(&start, dimensions)
+}
+
+/// The length of a file with a grid of these sizes, if there can be one.
+pub(super) fn whole_len(sizes: &[usize]) -> Option<usize> {
+    let items = sizes.iter().copied().try_fold(1usize, usize::checked_mul)?;
+    items.checked_add(4 + 4 * sizes.len())
+}
+
+fn header_len(dimensions: u8) -> usize {
+    4 + 4 * usize::from(dimensions)
+}
+
+/// The sizes of a grid, from the start of its file.
+fn sizes(content: &[u8], dimensions: u8) -> anyhow::Result<Vec<usize>> {
+    let magic = [0, 0, 8, dimensions];
+    let start = content.get(..4).context("it is too short for an IDX file")?;
+    ensure!(
+        start == magic,
+        "it starts with {start:?}, but an IDX file of bytes in {dimensions} dimensions with {magic:?}"
+    );
+    let sizes = content.get(4..header_len(dimensions)).context("it ends before its sizes")?;
+    let size = |size: &[u8]| u32::from_be_bytes([size[0], size[1], size[2], size[3]]) as usize;
+    Ok(sizes.chunks_exact(4).map(size).collect())
 }
 
 impl Idx {
@@ -42,18 +77,8 @@ impl Idx {
     /// # Errors
     /// If it is no such grid, or has too few or too many bytes: the item at which it ends.
     pub(super) fn parse(content: &[u8], dimensions: u8) -> anyhow::Result<Self> {
-        let magic = [0, 0, 8, dimensions];
-        let start = content.get(..4).context("it is too short for an IDX file")?;
-        ensure!(
-            start == magic,
-            "it starts with {start:?}, but an IDX file of bytes in {dimensions} dimensions with {magic:?}"
-        );
-        let header = 4 + 4 * usize::from(dimensions);
-        let sizes = content.get(4..header).context("it ends before its sizes")?;
-        let sizes: Vec<usize> = sizes
-            .chunks_exact(4)
-            .map(|size| u32::from_be_bytes([size[0], size[1], size[2], size[3]]) as usize)
-            .collect();
+        let sizes = sizes(content, dimensions)?;
+        let header = header_len(dimensions);
         let item = sizes[1..].iter().try_fold(1usize, |product, &size| product.checked_mul(size));
         let item = item.filter(|&bytes| bytes > 0).context("its sizes make no sense")?;
         let expected = item.checked_mul(sizes[0]).context("its sizes make no sense")?;
@@ -95,10 +120,10 @@ pub(super) mod tests {
     #[test]
     fn a_small_file_that_unpacks_to_more_than_any_data_set_is_refused() {
         use flate2::{Compression, read::GzEncoder};
-        let endless = GzEncoder::new(io::repeat(0).take(LONGEST + 2), Compression::fast());
-        let error = read_whole(MultiGzDecoder::new(BufReader::new(endless))).unwrap_err();
-        assert!(error.to_string().contains("more than 64 MiB"), "{error}");
-        assert_eq!(read_whole(io::repeat(7).take(5)).unwrap(), [7; 5]);
+        let endless = GzEncoder::new(io::repeat(0).take((1 << 20) + 2), Compression::fast());
+        let error = read_whole(MultiGzDecoder::new(BufReader::new(endless)), 1 << 20).unwrap_err();
+        assert!(error.to_string().contains("more than 1048576 bytes"), "{error}");
+        assert_eq!(read_whole(io::repeat(7).take(5), 5).unwrap(), [7; 5]);
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! One picture of the embedded data set: what is drawn, how it lies, and what is in the way.
+//! One image of the embedded data set: what is drawn, how it lies, and what is in the way.
 //!
 //! Everything is `f32` addition, multiplication, division and comparison in a fixed order, which IEEE
 //! 754 rounds the same way on every machine; no function of the mathematics library is called.
 
-/// Width and height of a picture.
+/// Width and height of an image.
 pub(super) const SIDE: usize = 32;
 
-/// What a picture can show. The first five fill the picture, the others are figures in it.
+/// What an image can show. The first five fill the image, the others are figures in it.
 pub(super) const CLASSES: [&str; 10] =
     ["stripes", "checks", "dots", "rings", "zigzag", "disc", "square", "triangle", "cross", "star"];
 
@@ -61,7 +61,7 @@ impl Pose {
     }
 }
 
-/// Draws one picture of a class into `pixels`, three planes of red, green and blue. About 50 µs.
+/// Draws one image of a class into `pixels`, three planes of red, green and blue. About 50 µs.
 pub(super) fn draw(class: usize, random: &mut Random, pixels: &mut [u8]) {
     let pose = Pose::draw(class, random);
     let detail = random.between(0.0, 1.0);
@@ -181,10 +181,10 @@ impl Clouds {
     }
 }
 
-/// One picture in so many is mostly hidden: a share of mistakes that no training takes away.
+/// One image in so many is mostly hidden: a share of mistakes that no training takes away.
 const HIDDEN: f32 = 1.0 / 8.0;
 
-/// A rectangle in front of the picture.
+/// A rectangle in front of the image.
 struct Patch {
     centre: [f32; 2],
     half: [f32; 2],
@@ -203,7 +203,7 @@ impl Patch {
         }
     }
 
-    /// Leaves a frame of at most a fifth of the picture's side to see.
+    /// Leaves a frame of at most a fifth of the image's side to see.
     fn cover_most(&mut self, random: &mut Random) {
         self.centre = [random.between(-0.1, 0.1), random.between(-0.1, 0.1)];
         self.half = [random.between(0.7, 0.9), random.between(0.7, 0.9)];

@@ -1,7 +1,7 @@
-//! The embedded data set: ten classes of drawings, 32 x 32 in colour, made from a seed.
+//! The embedded data set: ten classes of textures, 32 x 32 in colour, made from a seed.
 //!
-//! Five textures fill the picture and five figures stand in it; place, size, rotation, colours, light,
-//! uneven paper, grain and up to two patches in front vary, and one picture in eight is mostly hidden. The
+//! Five textures fill the image and five figures stand in it; place, size, rotation, colours, light,
+//! uneven paper, grain and up to two patches in front vary, and one image in eight is mostly hidden. The
 //! hue says a little about the class, the rest is form. The same bits come out on every machine.
 
 use rayon::prelude::*;
@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::scene::{self, CLASSES, Random, SIDE};
 use super::{Dataset, Name, Shape, Split};
 
-/// How many pictures, and from which seed.
+/// How many images, and from which seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Textures {
     /// Training examples.
@@ -33,13 +33,13 @@ pub(super) const DEFAULT_MD5: [&str; 2] =
 pub(super) const SHAPE: Shape = Shape { channels: 3, height: SIDE, width: SIDE };
 
 impl Textures {
-    /// Draws all pictures, on all cores. Picture `i` has class `i mod 10` and depends on the seed, on
+    /// Draws all images, on all cores. Image `i` has class `i mod 10` and depends on the seed, on
     /// `i` and on which split it is in, so a larger data set starts with the smaller one.
     pub fn draw(self) -> Dataset {
         Dataset {
-            name: Name::Textures,
+            name: Name::Textures.as_str(),
             shape: SHAPE,
-            classes: &CLASSES,
+            classes: Name::Textures.classes(),
             train: split(self.train, self.seed, 0),
             test: split(self.test, self.seed, 1),
         }
@@ -47,7 +47,7 @@ impl Textures {
 }
 
 fn split(len: usize, seed: u64, part: u64) -> Split {
-    let labels: Vec<u8> = (0..len).map(|index| (index % CLASSES.len()) as u8).collect();
+    let labels = (0..len).map(|index| (index % CLASSES.len()) as u16).collect();
     let mut images = vec![0; len * SHAPE.numbers()];
     images.par_chunks_exact_mut(SHAPE.numbers()).enumerate().for_each(|(index, image)| {
         let mut random = Random::new(seed, 2 * index as u64 + part);
@@ -74,12 +74,12 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_balanced_and_no_two_pictures_are_equal() {
+    fn classes_are_balanced_and_no_two_images_are_equal() {
         let data = Textures { train: 1000, ..SMALL }.draw();
         for class in 0..10 {
             assert_eq!(data.train.labels().iter().filter(|&&label| label == class).count(), 100);
         }
-        let mut all: Vec<&[u8]> = (0..1000).map(|i| data.train.image(i)).collect();
+        let mut all: Vec<&[u8]> = (0..1000).map(|i| data.train.image(i).unwrap()).collect();
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 1000);
@@ -127,8 +127,8 @@ mod tests {
     #[test]
     fn a_linear_model_learns_something_but_not_much() {
         let accuracy = linear_accuracy(&Textures::default().draw(), 5);
-        println!("softmax regression: {accuracy:.3} of the test pictures");
-        // 10 % is guessing, with a deviation of 0.7 % over 2,000 pictures.
+        println!("softmax regression: {accuracy:.3} of the test images");
+        // 10 % is guessing, with a deviation of 0.7 % over 2,000 images.
         assert!((0.2..0.4).contains(&accuracy), "{accuracy}");
     }
 }

@@ -7,6 +7,7 @@ pub mod evaluation;
 pub mod metrics;
 pub mod summary;
 pub mod folder;
+pub mod trained;
 mod checkpoints;
 pub mod verification;
 mod binding;

@@ -18,7 +18,7 @@ use clap::Parser;
 
 use crate::cli::{Cli, Command};
 use crate::commands::{
-    audit, bench, calibrate, data, eval, factorize, plan, results, train, verify,
+    audit, bench, calibrate, data, eval, factorize, plan, predict, results, train, verify,
 };
 use crate::paper::{report, reproduce};
 use crate::terminal::{output, progress};
@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Command::Calibrate(arguments) => calibrate::run(&arguments),
         Command::Train(arguments) => train::run(&arguments),
         Command::Eval(arguments) => eval::run(&arguments),
+        Command::Predict(arguments) => predict::run(&arguments),
         Command::Sweep(arguments) => sweep::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Results(command) => results::run(&command),

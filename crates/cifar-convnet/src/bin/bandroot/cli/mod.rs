@@ -12,11 +12,11 @@ mod bench;
 mod data;
 
 pub(crate) use bench::{Bench, BenchEngine, Preset};
-pub(crate) use data::{Data, Describe, Export, Fetch, Show, Which};
+pub(crate) use data::{Chosen, Data, Describe, Export, Fetch, Show, Which};
 pub(crate) use factorize::{Aof, AofCache, Factorize};
 pub(crate) use privacy::{Audit, Calibrate, Compare, ConfigFile, Plan, Verify};
 pub(crate) use reproduce::{Accuracy, Errors, Format, Frontier, Reproduce, Runtimes};
-pub(crate) use runs::{Eval, Report, Results, SplitName, Sweep, Train};
+pub(crate) use runs::{Eval, Predict, Report, Results, SplitName, Sweep, Train};
 
 /// Differentially private training with matrix-factorization noise
 #[derive(Debug, Parser)]
@@ -57,6 +57,12 @@ pub(crate) enum Command {
     Train(Train),
     /// Measure again how the model of a finished run does
     Eval(Eval),
+    /// Print what the model of a finished run makes of new examples
+    ///
+    /// Images of any size (PNG, JPEG) are resized as in training; arrays (.npy) and the rows of tables (.csv) are
+    /// taken as they are. A prediction only uses the trained model: it costs no privacy of the training
+    /// examples, however many are made.
+    Predict(Predict),
     /// Train a grid of configs and seeds, until nothing is missing; many processes may share one folder
     Sweep(Sweep),
     /// Set everything that was recorded beside the paper: a web page, tables and figures

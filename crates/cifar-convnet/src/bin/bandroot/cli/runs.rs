@@ -52,6 +52,20 @@ pub(crate) struct Eval {
     pub(crate) json: bool,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Predict {
+    /// The folder of a finished run, with its config.toml and parameters.safetensors
+    pub(crate) run: PathBuf,
+
+    /// The examples: .png, .jpg, .jpeg or .npy, or .csv for a model of a table, whose label is ignored
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// Print one JSON array instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// A part of a data set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]

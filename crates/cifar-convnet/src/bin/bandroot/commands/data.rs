@@ -4,15 +4,16 @@ mod description;
 mod sheet;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use crate::cli::{Data, Describe, Export, Fetch, Show, Which};
+use crate::cli::{Chosen, Data, Describe, Export, Fetch, Show, Which};
 use crate::fetch::{self, FetchedFiles};
 use crate::terminal::output;
 use cifar_convnet::BadArgument;
-use cifar_convnet::data::{Name, Split};
+use cifar_convnet::config;
+use cifar_convnet::data::{Dataset, Name, Split};
 use cifar_convnet::files;
 use description::Description;
 
@@ -27,8 +28,27 @@ pub(crate) fn run(command: &Data) -> anyhow::Result<()> {
     }
 }
 
-fn fetch(Fetch { which, archive }: &Fetch) -> anyhow::Result<()> {
-    let Which { name, dir } = which;
+fn folder(which: &Which) -> PathBuf {
+    which.dir.clone().unwrap_or_else(|| "datasets".into())
+}
+
+/// The section `[data]` of a config. A data set is looked at as a whole: nothing is held out of it.
+fn section(path: &Path, which: &Which) -> anyhow::Result<config::data::Data> {
+    let dir = which.dir.as_deref();
+    let mut data = config::file::read_data(path, dir)?;
+    data.validation = 0.0;
+    data.check().map_err(|error| BadArgument(format!("{}: {error}", path.display())))?;
+    Ok(data)
+}
+
+fn load(which: &Which) -> anyhow::Result<Dataset> {
+    match &which.data {
+        Chosen::Known(name) => name.load(&folder(which)),
+        Chosen::Config(path) => section(path, which)?.load(),
+    }
+}
+
+fn fetch(Fetch { name, dir, archive }: &Fetch) -> anyhow::Result<()> {
     if archive.is_some() && *name != Name::Cifar10 {
         return Err(BadArgument("--archive is only for cifar10".into()).into());
     }
@@ -50,8 +70,21 @@ fn fetch(Fetch { which, archive }: &Fetch) -> anyhow::Result<()> {
     output::print(&format!("{name} {how}: {count} files in {}", folder.display()))
 }
 
-fn verify(Which { name, dir }: &Which) -> anyhow::Result<()> {
-    let files = name.verify(dir)?;
+fn verify(which: &Which) -> anyhow::Result<()> {
+    match &which.data {
+        Chosen::Known(name) => verify_known(*name, &folder(which)),
+        Chosen::Config(path) => {
+            let section = section(path, which)?;
+            match section.name.known() {
+                Some(name) => verify_known(name, &section.folder),
+                None => verify_own(&section.load()?),
+            }
+        }
+    }
+}
+
+fn verify_known(name: Name, folder: &Path) -> anyhow::Result<()> {
+    let files = name.verify(folder)?;
     let mut text = String::new();
     for file in &files {
         text += &format!("{}  MD5 is right\n", file.display());
@@ -62,8 +95,19 @@ fn verify(Which { name, dir }: &Which) -> anyhow::Result<()> {
     output::print(&text)
 }
 
+/// Everything was read, so every label is that of a class and every number is finite.
+fn verify_own(data: &Dataset) -> anyhow::Result<()> {
+    let Dataset { name, shape, classes, train, test } = data;
+    let mut text =
+        format!("{name}: {shape}, {} classes, all labels and numbers are right\n", classes.len());
+    for (part, split) in [("train", train), ("test", test)] {
+        text += &format!("{part:<5}  {} examples  SHA-256 {}\n", split.len(), split.sha256());
+    }
+    output::print(&text)
+}
+
 fn describe(Describe { which, json }: &Describe) -> anyhow::Result<()> {
-    let description = Description::of(&which.name.load(&which.dir)?);
+    let description = Description::of(&load(which)?);
     output::print(&if *json { files::json(&description)? } else { description.to_text() })
 }
 
@@ -71,7 +115,10 @@ fn show(Show { which, out, columns }: &Show) -> anyhow::Result<()> {
     if !(1..=100).contains(columns) {
         bail!(BadArgument(format!("--columns must be between 1 and 100, but it is {columns}")));
     }
-    let data = which.name.load(&which.dir)?;
+    let data = load(which)?;
+    if data.shape.is_vector() {
+        bail!(BadArgument(format!("{} has vectors: only images can be shown", data.name)));
+    }
     files::write(out, &sheet::png(&data, *columns)?)?;
     let rows: Vec<String> =
         data.classes.iter().enumerate().map(|(label, class)| format!("{label} {class}")).collect();
@@ -79,13 +126,17 @@ fn show(Show { which, out, columns }: &Show) -> anyhow::Result<()> {
 }
 
 fn export(Export { which, out }: &Export) -> anyhow::Result<()> {
-    let data = which.name.load(&which.dir)?;
+    let data = load(which)?;
     fs::create_dir_all(out).with_context(|| format!("could not create {}", out.display()))?;
     let write = |split: &Split, file: &str| {
         let mut records = vec![];
         for (index, &label) in split.labels().iter().enumerate() {
+            let (Ok(label), Some(image)) = (u8::try_from(label), split.image(index)) else {
+                let name = data.name;
+                bail!(BadArgument(format!("{name} has labels or numbers that are no bytes")));
+            };
             records.push(label);
-            records.extend_from_slice(split.image(index));
+            records.extend_from_slice(image);
         }
         let path: &Path = &out.join(file);
         files::write(path, &records)?;

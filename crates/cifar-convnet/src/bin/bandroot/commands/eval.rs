@@ -3,19 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::cli::{Eval, SplitName};
 use crate::terminal::output;
 use cifar_convnet::BadArgument;
-use cifar_convnet::config;
 use cifar_convnet::data::Split;
 use cifar_convnet::files;
 use cifar_convnet::run::evaluation::Evaluation;
-use cifar_convnet::run::folder;
-use cifar_convnet::run::parameters;
+use cifar_convnet::run::trained::Trained;
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
@@ -28,7 +26,7 @@ struct EvalOutput {
 }
 
 pub(crate) fn run(arguments: &Eval) -> anyhow::Result<()> {
-    let mut config = config::file::read(&arguments.run.join(folder::CONFIG), &[])?;
+    let Trained { mut config, architecture, parameters } = Trained::read(&arguments.run)?;
     let tuned = config.data.holds_out();
     let judged_by = if tuned { SplitName::Validation } else { SplitName::Test };
     let split = arguments.split.unwrap_or(judged_by);
@@ -38,13 +36,6 @@ pub(crate) fn run(arguments: &Eval) -> anyhow::Result<()> {
             arguments.run.display()
         )));
     }
-    let wrong = |error| BadArgument(format!("{}: {error}", arguments.run.display()));
-    let architecture = config.model.architecture(config.data.name).map_err(wrong)?;
-    let path = arguments.run.join(folder::PARAMETERS);
-    let bytes = std::fs::read(&path)
-        .with_context(|| format!("could not read {}; is the run finished?", path.display()))?;
-    let values = parameters::read(&architecture, &bytes)
-        .with_context(|| format!("{} is not the model of the config", path.display()))?;
     if split == SplitName::Test {
         // With a share held out, what stands in the place of the test examples is that share.
         config.data.validation = 0.0;
@@ -56,7 +47,7 @@ pub(crate) fn run(arguments: &Eval) -> anyhow::Result<()> {
     let mut table = Table::new(examples, classes)?;
     let Evaluation { accuracy, loss } = Evaluation::with_logits(
         &mut *engine,
-        &values,
+        &parameters,
         examples,
         (data.shape.numbers(), classes),
         |index, logits| {

@@ -5,6 +5,7 @@ pub(crate) mod factorize;
 pub(crate) mod plan;
 pub(crate) mod train;
 pub(crate) mod eval;
+pub(crate) mod predict;
 pub(crate) mod verify;
 pub(crate) mod audit;
 pub(crate) mod bench;

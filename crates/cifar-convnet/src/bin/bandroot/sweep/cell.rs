@@ -86,7 +86,7 @@ impl Cell {
         if table.get("privacy").is_none_or(Value::is_table) {
             config::file::set(&mut table, "privacy.trials", trials);
         }
-        let config = config::file::check(table.clone(), path)?;
+        let config = config::file::complete(table.clone(), path)?;
         config.check().map_err(|error| BadArgument(format!("{}: {error}", path.display())))?;
         let name = name::of(prefix, &setting, seed, &table);
         Ok(Self { name, setting, seed, table, config })

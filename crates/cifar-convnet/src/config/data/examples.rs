@@ -1,0 +1,92 @@
+//! How many examples there are, and the examples themselves.
+
+use super::{Data, DataName};
+use crate::config::error::ConfigError;
+use crate::data::textures::Textures;
+use crate::data::{Dataset, Name, share_of};
+
+/// Most textures to draw: 3 GB of them.
+const MOST_DRAWN: usize = 1_000_000;
+
+impl Data {
+    /// How many examples there will be to train on, without reading them.
+    pub fn training_examples(&self) -> Result<usize, ConfigError> {
+        self.check_keys()?;
+        let drawn = self.examples.is_some() || self.test_examples.is_some();
+        let all = match self.name.known() {
+            Some(Name::Textures) => {
+                let keys = [("examples", self.examples), ("test_examples", self.test_examples)];
+                for (key, number) in keys {
+                    let wrong = number.filter(|number| !(1..=MOST_DRAWN).contains(number));
+                    if let Some(examples) = wrong {
+                        return Err(ConfigError::Drawn { key, examples, most: MOST_DRAWN });
+                    }
+                }
+                self.textures().train
+            }
+            Some(name) if drawn => return Err(ConfigError::Examples { name: name.as_str() }),
+            Some(Name::Cifar10) => 50_000,
+            Some(Name::FashionMnist) => 60_000,
+            None => self.own_examples()?,
+        };
+        let Some(held_out) = self.holds_out().then(|| share_of(self.validation, all)) else {
+            return Ok(all);
+        };
+        let held_out = held_out.ok_or(ConfigError::Validation { share: self.validation })?;
+        Ok(all - held_out)
+    }
+
+    /// Those of one's own, without those to test on.
+    fn own_examples(&self) -> Result<usize, ConfigError> {
+        if self.test_examples.is_some() {
+            return Err(ConfigError::Examples { name: self.name.as_str() });
+        }
+        let Some(all) = self.examples else {
+            return Err(self.unknown("examples"));
+        };
+        let most = u32::MAX as usize;
+        if !(1..=most).contains(&all) {
+            return Err(ConfigError::Drawn { key: "examples", examples: all, most });
+        }
+        match self.test_share.map(|share| (share, share_of(share, all))) {
+            None => Ok(all),
+            Some((_, Some(test))) => Ok(all - test),
+            Some((share, None)) => Err(ConfigError::Data {
+                key: "test_share",
+                reason: format!("must leave both parts of {all} examples some, but it is {share}"),
+            }),
+        }
+    }
+
+    /// Whether the run is judged by held-out training examples in place of the test examples.
+    pub fn holds_out(&self) -> bool {
+        self.validation != 0.0
+    }
+
+    /// How many training examples are held out; none if the config cannot be run.
+    pub fn held_out_examples(&self) -> usize {
+        let all = Self { validation: 0.0, ..self.clone() }.training_examples();
+        let rest = self.training_examples();
+        all.ok().zip(rest.ok()).map_or(0, |(all, rest)| all - rest)
+    }
+
+    fn textures(&self) -> Textures {
+        let default = Textures::default();
+        Textures {
+            train: self.examples.unwrap_or(default.train),
+            test: self.test_examples.unwrap_or(default.test),
+            ..default
+        }
+    }
+
+    /// Reads or draws the data set, as many examples as [`training_examples`](Self::training_examples)
+    /// says.
+    pub fn load(&self) -> anyhow::Result<Dataset> {
+        let data = match (self.name, self.name.known()) {
+            (DataName::Textures, _) => self.textures().draw(),
+            (_, Some(name)) => name.load(&self.folder)?,
+            (_, None) => self.own()?.load()?,
+        };
+        if self.holds_out() { data.for_tuning(self.validation) } else { Ok(data) }
+    }
+}

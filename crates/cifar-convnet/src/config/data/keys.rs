@@ -1,0 +1,41 @@
+//! Which keys of `[data]` belong to which data set.
+
+use super::{Data, DataName};
+use crate::config::error::ConfigError;
+
+use DataName::{Csv, Folder, Idx, Npy};
+
+impl Data {
+    /// Refuses a key that the data set has no use for: it would be passed over in silence.
+    pub(super) fn check_keys(&self) -> Result<(), ConfigError> {
+        let files = &[Npy, Idx][..];
+        let keys: [(&'static str, bool, &[DataName]); 17] = [
+            ("test_share", self.test_share.is_some(), &[Folder, Npy, Idx, Csv]),
+            ("classes", self.classes.is_some(), &[Folder, Npy, Idx, Csv]),
+            ("size", self.size.is_some(), &[Folder, Npy, Idx]),
+            ("channels", self.channels.is_some(), &[Folder, Npy]),
+            ("layout", self.layout.is_some(), &[Npy]),
+            ("dtype", self.dtype.is_some(), &[Npy]),
+            ("features", self.features.is_some(), &[Npy]),
+            ("train_images", self.train_images.is_some(), files),
+            ("train_labels", self.train_labels.is_some(), files),
+            ("test_images", self.test_images.is_some(), files),
+            ("test_labels", self.test_labels.is_some(), files),
+            ("train_table", self.train_table.is_some(), &[Csv]),
+            ("test_table", self.test_table.is_some(), &[Csv]),
+            ("label", self.label.is_some(), &[Csv]),
+            ("columns", self.columns.is_some(), &[Csv]),
+            ("offset", self.offset.is_some(), &[Npy, Csv]),
+            ("scale", self.scale.is_some(), &[Npy, Csv]),
+        ];
+        let unused = keys.iter().find(|(_, given, of)| *given && !of.contains(&self.name));
+        match unused {
+            None => Ok(()),
+            Some((key, _, of)) => {
+                let of: Vec<&str> = of.iter().map(|name| name.as_str()).collect();
+                let reason = format!("is for {}, not for {}", of.join(", "), self.name.as_str());
+                Err(ConfigError::Data { key, reason })
+            }
+        }
+    }
+}
