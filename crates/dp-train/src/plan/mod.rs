@@ -159,8 +159,7 @@ impl DpPlan {
         }
         if matches!(request.method, Method::Own | Method::Aof { .. }) {
             let growth = loss::noise_growth(&strategy)?;
-            // Not a number is not below.
-            if !(growth <= MOST_GROWTH) {
+            if growth.is_nan() || growth > MOST_GROWTH {
                 return Err(PlanError::Growth { growth });
             }
         }

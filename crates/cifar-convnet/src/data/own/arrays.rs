@@ -127,7 +127,7 @@ pub(crate) fn load(
 ) -> anyhow::Result<Split> {
     let numbers = examples
         .array()
-        .and_then(|array| Ok((array.header.shape[..].first().copied(), array)))
+        .map(|array| (array.header.shape.first().copied(), array))
         .and_then(|(count, array)| Ok((count.unwrap_or(0), self::examples(array, form)?)));
     let (count, numbers) = numbers.with_context(|| format!("{examples} cannot be used"))?;
     let read = || -> anyhow::Result<Vec<u16>> {
