@@ -159,7 +159,8 @@ impl DpPlan {
         }
         if matches!(request.method, Method::Own | Method::Aof { .. }) {
             let growth = loss::noise_growth(&strategy)?;
-            if growth.is_nan() || growth > MOST_GROWTH {
+            // A range has no NaN in it.
+            if !(0.0..=MOST_GROWTH).contains(&growth) {
                 return Err(PlanError::Growth { growth });
             }
         }
