@@ -4,12 +4,12 @@ use anyhow::ensure;
 use dp_train::NonPrivateRequest;
 use dp_train::calibration;
 use dp_train::model::Architecture;
-use dp_train::plan::{self, DpPlan, PlanError, PlanRequest};
+use dp_train::plan::{DpPlan, PlanError, PlanRequest};
 use mf_core::Sgd;
 
 use crate::config::error::ConfigError;
-use crate::config::privacy::{Guarantee, Neighbouring, Privacy};
-use crate::config::{self, Config, Noise, Record, StrategyFor};
+use crate::config::privacy::{Guarantee, Privacy};
+use crate::config::{self, Config, Noise, Record};
 use crate::data::Dataset;
 use crate::factorizations::{Choice, Solver};
 
@@ -125,9 +125,9 @@ impl Config {
             return Err(ConfigError::NoViews { name: self.data.name.as_str() });
         }
         let (padding, side) = (views.crop_padding, shape.height.min(shape.width));
-        let multiplicity = views.multiplicity;
-        if !(1..=MOST_VIEWS).contains(&multiplicity) {
-            return Err(ConfigError::Views { multiplicity, most: MOST_VIEWS });
+        let count = views.views;
+        if !(1..=MOST_VIEWS).contains(&count) {
+            return Err(ConfigError::Views { views: count, most: MOST_VIEWS });
         }
         if padding >= side {
             return Err(ConfigError::CropPadding { padding, side });
@@ -183,10 +183,7 @@ impl Config {
             sgd: self.sgd()?,
             learning_rates: self.optimizer.factors(total)?,
             workload_column: None,
-            strategy_for: match noise.strategy_for {
-                StrategyFor::ConstantRate => plan::StrategyFor::ConstantRate,
-                StrategyFor::Schedule => plan::StrategyFor::Schedule,
-            },
+            strategy_for: noise.strategy_for,
             method: choice.method(total, per_epoch).map_err(ConfigError::Method)?,
             steps: total,
             min_separation: per_epoch,
@@ -195,10 +192,7 @@ impl Config {
             batch_size: self.training.batch_size,
             epsilon: guarantee.epsilon,
             delta: guarantee.delta,
-            neighbouring: match guarantee.neighbouring {
-                Neighbouring::ZeroOut => calibration::Neighbouring::ZeroOut,
-                Neighbouring::ReplaceOne => calibration::Neighbouring::ReplaceOne,
-            },
+            neighbouring: guarantee.neighbouring,
             dim: self.model.architecture(&self.data)?.parameter_count(),
             keep_rows: noise.keep_rows,
         })

@@ -38,13 +38,16 @@ pub const LEAST_DELTA: f64 = 1e-300;
 /// Which two data sets count as neighbours, and so what a sensitivity of 1 means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "config", derive(clap::ValueEnum, schemars::JsonSchema))]
+#[cfg_attr(feature = "config", schemars(rename_all = "kebab-case"))]
 pub enum Neighbouring {
     /// One example is there, or its gradients are zero. The number of examples is public, the others keep their
     /// places in the order, and batches keep their size. Files of the first version call it `add_remove`.
     #[default]
-    #[serde(alias = "add_remove")]
+    #[serde(alias = "add_remove", alias = "add-remove", alias = "zero-out")]
     ZeroOut,
     /// One example is exchanged for another: its update can turn round, which doubles the distance.
+    #[serde(alias = "replace-one")]
     ReplaceOne,
 }
 

@@ -52,7 +52,12 @@ impl Config {
         let mut table = Table::try_from(self).context("the config has no TOML form")?;
         // Left out of files if it is off; here it is named key by key.
         if let Some(Value::Table(data)) = table.get_mut("data") {
-            let views = Value::try_from(self.data.augmentation)?;
+            let mut views = Table::try_from(self.data.augmentation)?;
+            // Its name when the first certificates were made, which state the hash of this form.
+            if let Some(count) = views.remove("views") {
+                views.insert("multiplicity".to_owned(), count);
+            }
+            let views = Value::Table(views);
             data.insert("augmentation".to_owned(), views);
         }
         let mut keys = BTreeMap::new();

@@ -1,7 +1,6 @@
 //! The section `[engine]`: what computes. It is no part of the plan, for privacy does not depend on it.
 
-use clap::ValueEnum;
-use dp_train::engine::{self, EngineError, EngineOptions, GradientEngine};
+use dp_train::engine::{ConvolutionMethod, Device, EngineError, EngineOptions, GradientEngine};
 use dp_train::model::Architecture;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,39 +24,7 @@ pub struct Engine {
     pub threads: Option<usize>,
     /// How 3 x 3 convolutions are computed by the device `cpu`.
     #[serde(default)]
-    pub convolution: Convolution,
-}
-
-/// A device by name.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum Device {
-    /// The kernels of this program.
-    #[default]
-    Cpu,
-    /// burn's CPU backend.
-    Flex,
-    /// burn's deprecated CPU backend.
-    Ndarray,
-    /// A GPU, through wgpu.
-    Gpu,
-    /// The GPU's code on the CPU, for tests.
-    GpuSoftware,
-}
-
-/// A way to convolve.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Convolution {
-    /// A quarter of the multiplications, one digit less.
-    #[default]
-    Winograd,
-    /// As it is written.
-    Direct,
+    pub convolution: ConvolutionMethod,
 }
 
 /// Most threads or examples at a time; what an engine cannot do of it, it refuses itself.
@@ -69,13 +36,6 @@ impl Engine {
     /// # Errors
     /// A number that is no number of threads or examples, a device that is not built in or not there.
     pub fn build(&self, architecture: &Architecture) -> anyhow::Result<Box<dyn GradientEngine>> {
-        let device = match self.device {
-            Device::Cpu => engine::Device::Cpu,
-            Device::Flex => engine::Device::Flex,
-            Device::Ndarray => engine::Device::Ndarray,
-            Device::Gpu => engine::Device::Gpu,
-            Device::GpuSoftware => engine::Device::GpuSoftware,
-        };
         let positive = |key: &str, number: Option<usize>| match number {
             Some(number) if !(1..=MOST).contains(&number) => Err(BadArgument(format!(
                 "engine.{key} must be between 1 and {MOST}, but it is {number}"
@@ -85,13 +45,10 @@ impl Engine {
         let options = EngineOptions {
             threads: positive("threads", self.threads)?,
             microbatch: positive("microbatch", self.microbatch)?,
-            convolution: match self.convolution {
-                Convolution::Winograd => engine::ConvolutionMethod::Winograd,
-                Convolution::Direct => engine::ConvolutionMethod::Direct,
-            },
+            convolution: self.convolution,
             ..EngineOptions::default()
         };
-        device.engine(architecture, options).map_err(|error| match error {
+        self.device.engine(architecture, options).map_err(|error| match error {
             EngineError::NotBuilt { .. } | EngineError::Unavailable { .. } => {
                 BadArgument(format!("engine.device: {error}")).into()
             }

@@ -107,10 +107,8 @@ pub enum ConfigError {
     #[error("model must end with a vector of {classes} numbers, one per class of the data")]
     Logits { classes: usize },
     /// No view of an example, or more than memory holds.
-    #[error(
-        "data.augmentation.multiplicity must be between 1 and {most}, but it is {multiplicity}"
-    )]
-    Views { multiplicity: usize, most: usize },
+    #[error("data.augmentation.views must be between 1 and {most}, but it is {views}")]
+    Views { views: usize, most: usize },
     /// No test example, or more examples than memory holds.
     #[error("data.{key} must be between 1 and {most}, but it is {examples}")]
     Drawn { key: &'static str, examples: usize, most: usize },

@@ -44,7 +44,8 @@ pub fn read_table(path: &Path, overrides: &[String]) -> anyhow::Result<Table> {
 }
 
 /// The config that a table says, if it has no unknown key and misses none; `path` is named in the refusal.
-pub fn check(table: Table, path: &Path) -> anyhow::Result<Config> {
+pub fn check(mut table: Table, path: &Path) -> anyhow::Result<Config> {
+    rename_old_keys(&mut table, path)?;
     refuse_unknown_keys(&table, path)?;
     let config = Value::Table(table).try_into::<Config>();
     Ok(config.map_err(|error| refusal(&error, path))?)
@@ -81,6 +82,29 @@ pub fn read_data(path: &Path, folder: Option<&Path>) -> anyhow::Result<Data> {
         data.folder = folder.to_owned();
     }
     data.complete().with_context(|| path.display().to_string())
+}
+
+/// Keys that had another name once: the section, the old name, the new one.
+const RENAMED: [(&str, &str, &str); 1] = [("data.augmentation", "multiplicity", "views")];
+
+/// Gives old keys their new names.
+fn rename_old_keys(table: &mut Table, path: &Path) -> anyhow::Result<()> {
+    for (section, old, new) in RENAMED {
+        let mut inner = Some(&mut *table);
+        for name in section.split('.') {
+            inner = inner.and_then(|table| table.get_mut(name)?.as_table_mut());
+        }
+        let Some(inner) = inner else { continue };
+        if let Some(value) = inner.remove(old)
+            && inner.insert(new.to_owned(), value).is_some()
+        {
+            bail!(BadArgument(format!(
+                "{}: {section}.{old} is an older name of {section}.{new}: give one of them",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The tables of a file and of what it extends, merged.
@@ -218,7 +242,9 @@ fn collect_keys(table: &Table, prefix: &str, keys: &mut Vec<String>) {
 mod tests {
     use std::fs;
 
-    use super::super::privacy::{Neighbouring, Privacy};
+    use dp_train::Neighbouring;
+
+    use super::super::privacy::Privacy;
     use super::*;
 
     const WHOLE: &str = "

@@ -1,7 +1,9 @@
 //! Configs: one TOML file per experiment, checked before anything happens.
 
+use clap::ValueEnum;
+use dp_train::StrategyFor;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::factorizations::MethodName;
 
@@ -74,7 +76,7 @@ pub struct Noise {
     pub tolerance: f64,
     /// Which learning rates the factorization is made for, if `optimizer.schedule` changes them. Privacy
     /// does not depend on it.
-    #[serde(default)]
+    #[serde(default, serialize_with = "kebab_case")]
     pub strategy_for: StrategyFor,
 }
 
@@ -82,15 +84,10 @@ pub(crate) fn default_tolerance() -> f64 {
     1e-4
 }
 
-/// Which learning rates the factorization is made for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum StrategyFor {
-    /// A constant one, for which there are closed forms.
-    #[default]
-    ConstantRate,
-    /// Those of the schedule.
-    Schedule,
+/// A word as configs write it; plans and certificates have their own way.
+fn kebab_case<S: Serializer>(word: &impl ValueEnum, serializer: S) -> Result<S::Ok, S::Error> {
+    let value = word.to_possible_value();
+    serializer.serialize_str(value.as_ref().map_or("", |value| value.get_name()))
 }
 
 /// How the parameters move: `m = momentum m + gradient`, `theta = decay_factor theta - learning_rate m`.

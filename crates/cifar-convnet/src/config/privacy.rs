@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use dp_train::Neighbouring;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
@@ -47,7 +48,7 @@ pub struct Guarantee {
     /// while the number of examples is public and the others keep their places, or those in which one
     /// example is another one, which needs twice the noise. `"add-remove"` is an older word for
     /// `"zero-out"`.
-    #[serde(default)]
+    #[serde(default, serialize_with = "super::kebab_case")]
     pub neighbouring: Neighbouring,
     /// The gradient of every example is scaled down to at most this norm.
     pub clip_norm: f64,
@@ -67,18 +68,6 @@ fn one_run() -> u64 {
 
 /// A word for zero-out that promises more than it means; configs from before may have it.
 pub(super) const OLD_ZERO_OUT: &str = "add-remove";
-
-/// Which data sets count as neighbours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Neighbouring {
-    /// One example's gradients are zero. The number of examples is public, and the others keep their places.
-    #[default]
-    #[serde(alias = "add-remove")]
-    ZeroOut,
-    /// One example is another one, which needs twice the noise.
-    ReplaceOne,
-}
 
 impl Serialize for Privacy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -148,7 +148,7 @@ fn what_cannot_be_run_is_refused_by_its_key() {
             "between 1 and 199",
         ),
         (&["data.augmentation.flop=true"], "did you mean data.augmentation.flip?"),
-        (&["data.augmentation.multiplicity=0"], "data.augmentation.multiplicity"),
+        (&["data.augmentation.multiplicity=0"], "data.augmentation.views"),
         (&["data.augmentation.crop_padding=32"], "data.augmentation.crop_padding"),
         (&["model.name=own"], "model.layers"),
         (&["model.layers=[{layer='relu'}]"], "model.layers"),

@@ -25,7 +25,7 @@ pub struct Augmentation {
     pub flip: bool,
     /// Views of an example in every step.
     #[serde(default = "one_view")]
-    pub multiplicity: usize,
+    pub views: usize,
 }
 
 impl Augmentation {
@@ -37,7 +37,7 @@ impl Augmentation {
 
 impl Default for Augmentation {
     fn default() -> Self {
-        Self { crop_padding: 0, flip: false, multiplicity: 1 }
+        Self { crop_padding: 0, flip: false, views: 1 }
     }
 }
 
@@ -57,18 +57,18 @@ pub struct Views {
 }
 
 impl Views {
-    /// Writes `multiplicity` views of every image one after the other, decoded as by
+    /// Writes all views of every image one after the other, decoded as by
     /// [`Split::decode`]; what lies outside of an image is black, the number 0. About 20 ms for 4,000 views of CIFAR-10.
     ///
     /// # Panics
     /// If an index is out of range or `out` has not exactly the length of these views.
     pub fn decode(&self, split: &Split, step: usize, indices: &[u32], out: &mut [f32]) {
-        let Augmentation { crop_padding, flip, multiplicity } = self.augmentation;
+        let Augmentation { crop_padding, flip, views: count } = self.augmentation;
         let len = self.shape.numbers();
-        assert_eq!(out.len(), indices.len() * multiplicity * len, "room for every view");
+        assert_eq!(out.len(), indices.len() * count * len, "room for every view");
         let mut random = self.seed.stream_at(Purpose::Augmentation, step as u64, 0);
         let places = 2 * crop_padding as u64 + 1;
-        for (&index, views) in indices.iter().zip(out.chunks_exact_mut(multiplicity * len)) {
+        for (&index, views) in indices.iter().zip(out.chunks_exact_mut(count * len)) {
             for (copy, view) in views.chunks_exact_mut(len).enumerate() {
                 random.set_block_pos((u64::from(index) << 32) | copy as u64);
                 // A word scaled to the places; the bias of at most 2^-24 does not matter.
@@ -128,8 +128,8 @@ mod tests {
         Split::new((1..=120).collect::<Vec<u8>>(), vec![0, 1, 2], SHAPE)
     }
 
-    fn views(crop_padding: usize, flip: bool, multiplicity: usize) -> Views {
-        let augmentation = Augmentation { crop_padding, flip, multiplicity };
+    fn views(crop_padding: usize, flip: bool, count: usize) -> Views {
+        let augmentation = Augmentation { crop_padding, flip, views: count };
         Views { augmentation, shape: SHAPE, seed: RunSeed(9) }
     }
 

@@ -219,7 +219,7 @@ impl<'a> Feed<'a> {
 
     /// The images of the examples, all views of each, and their labels.
     fn load(&mut self, step: usize, batch: &[u32]) -> Batch<'_> {
-        let (views, count) = (&self.views, self.views.augmentation.multiplicity);
+        let (views, count) = (&self.views, self.views.augmentation.views);
         let len = batch.len() * count * views.shape.numbers();
         self.images.resize(len, 0.0);
         if views.augmentation.is_off() {

@@ -2,10 +2,14 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// What computes. The privacy of a run does not depend on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "config", derive(clap::ValueEnum, schemars::JsonSchema))]
 pub enum Device {
-    /// The CPU engine's own kernels ([`Engine`](crate::engine::Engine)).
+    /// The kernels of this program.
     #[default]
     Cpu,
     /// burn's own CPU backend, with the feature `flex`.

@@ -1,7 +1,11 @@
 //! How the engine runs.
 
+use serde::{Deserialize, Serialize};
+
 /// How 3 x 3 convolutions of stride 1 and padding 1 are computed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "config", derive(clap::ValueEnum, schemars::JsonSchema))]
 pub enum ConvolutionMethod {
     /// F(4x4, 3x3): a quarter of the multiplications, about six times the rounding error.
     #[default]

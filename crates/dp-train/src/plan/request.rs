@@ -12,9 +12,12 @@ use crate::gradient::{CLIP_NORMS, MOST_EXAMPLES};
 /// Privacy does not depend on it; the loss in the plan is that of the true schedule either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "config", derive(clap::ValueEnum, schemars::JsonSchema))]
+#[cfg_attr(feature = "config", schemars(rename_all = "kebab-case"))]
 pub enum StrategyFor {
     /// SGD with a constant rate: the strategy has a closed form.
     #[default]
+    #[serde(alias = "constant-rate")]
     ConstantRate,
     /// SGD with the schedule: a numeric root, O(n p^2).
     Schedule,

@@ -1,7 +1,7 @@
 //! The arguments of `bandroot bench`.
 
-use cifar_convnet::config::engine::{Convolution, Device};
 use clap::{Args, Subcommand, ValueEnum};
+use dp_train::engine::{ConvolutionMethod, Device};
 use serde::Serialize;
 
 /// What to measure.
@@ -43,7 +43,7 @@ pub(crate) struct BenchEngine {
 
     /// How 3 x 3 convolutions are computed
     #[arg(long, value_enum, value_delimiter = ',', default_value = "winograd")]
-    pub(crate) convolution: Vec<Convolution>,
+    pub(crate) convolution: Vec<ConvolutionMethod>,
 
     /// How often everything is measured, after one round that is not counted
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]

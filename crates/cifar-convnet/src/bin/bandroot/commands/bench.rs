@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use cifar_convnet::convnet;
 use clap::ValueEnum;
-use dp_train::engine::{Batch, GradientEngine, sgemm_seconds};
+use dp_train::engine::{Batch, ConvolutionMethod, Device, GradientEngine, sgemm_seconds};
 use dp_train::model::{Architecture, initial_parameters};
 use dp_train::seeds::RunSeed;
 use serde::Serialize;
@@ -14,10 +14,7 @@ use serde::Serialize;
 use crate::cli::{Bench, BenchEngine, Preset};
 use crate::terminal::table::Table;
 use crate::terminal::{output, progress};
-use cifar_convnet::config::{
-    self,
-    engine::{Convolution, Device},
-};
+use cifar_convnet::config;
 use cifar_convnet::files;
 use cifar_convnet::run::memory;
 
@@ -43,7 +40,7 @@ struct EngineSpeeds {
     /// What computed, with its instructions.
     description: String,
     model: Preset,
-    convolution: Convolution,
+    convolution: ConvolutionMethod,
     rounds: usize,
 }
 
@@ -75,7 +72,7 @@ struct Measured {
 /// disturbances.
 fn measure(
     arguments: &BenchEngine,
-    convolution: Convolution,
+    convolution: ConvolutionMethod,
     size: usize,
 ) -> anyhow::Result<Vec<EngineSpeeds>> {
     let architecture = match arguments.model {
@@ -147,7 +144,7 @@ fn measure(
 /// An engine for every device and number of threads.
 fn engines(
     arguments: &BenchEngine,
-    convolution: Convolution,
+    convolution: ConvolutionMethod,
     architecture: &Architecture,
 ) -> anyhow::Result<Vec<Measured>> {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -296,7 +293,7 @@ mod tests {
             device: Device::Cpu,
             description: String::new(),
             model: Preset::Convnet,
-            convolution: Convolution::Direct,
+            convolution: ConvolutionMethod::Direct,
             rounds: 1,
         };
         let text = table(&[report(1, 200.0), report(2, 390.0)]);
