@@ -65,3 +65,9 @@ pub use seeds::{NoiseKey, RunSeed};
 pub use training::non_private::{NonPrivateRequest, NonPrivateTraining};
 pub use training::{Training, TrainingError};
 pub use verification::{Verdict, verify};
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../README.md")]
+#[doc = include_str!("../../mf-core/README.md")]
+struct Readme;

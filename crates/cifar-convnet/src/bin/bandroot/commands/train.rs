@@ -121,8 +121,8 @@ fn text(summary: &Summary) -> String {
     text += &format!("privacy        {statement}\n");
     if let Some(epsilon) = summary.epsilon.filter(|_| summary.private) {
         text += &format!(
-            "               so without any one example, nothing seen of the model would be more than e^{epsilon} \
-             times as likely, up to delta\n"
+            "meaning        for any two neighbours, an outcome is at most e^{epsilon} times as likely on one as on \
+             the other, up to delta\n"
         );
     }
     if let Some(speed) = summary.examples_per_second {
