@@ -238,7 +238,7 @@ fn tables() {
     let other = train.replace("/run ", "/other ");
     refused(&format!("{other} --set data.augmentation.flip=true"), 2, &["data.augmentation"]);
     let convnet = format!(
-        "plan {} --set data.folder={} --set model={{name='convnet'}}",
+        "plan {} --set data.folder={} --set training.batch_size=10 --set model={{name='convnet'}}",
         repository("configs/own/csv.toml"),
         folder.display()
     );

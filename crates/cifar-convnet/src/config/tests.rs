@@ -131,7 +131,29 @@ fn the_presets_fit_every_data_set() {
 #[test]
 fn what_cannot_be_run_is_refused_by_its_key() {
     let quickstart = "configs/quickstart.toml";
-    let cases: [(&[&str], &str); 29] = [
+    let cases: [(&[&str], &str); 35] = [
+        (&["data.layout=nchw"], "data.layout is for npy"),
+        (&["data.name=folder", "data.folder=/no/such"], "/no/such/train"),
+        (&["data.name=idx", "data.examples=9", "data.size=5", "data.classes=1"], "data.classes"),
+        (
+            &[
+                "data.name=npy",
+                "data.examples=9",
+                "data.features=4",
+                "data.classes=2",
+                "data.dtype=u8",
+                "data.scale=2",
+            ],
+            "data.scale",
+        ),
+        (
+            &["data.name=csv", "data.examples=9", "data.columns=['a','label']", "data.classes=2"],
+            "column of the label",
+        ),
+        (
+            &["data.name=csv", "data.examples=900", "data.columns=['a']", "data.classes=0.5"],
+            "data.classes must",
+        ),
         (&["privacy=nne"], "privacy = \"none\""),
         (&["privacy=3"], "privacy = \"none\""),
         (&["privacy=none", "privacy.epsilon=3"], "--set"),
