@@ -20,12 +20,12 @@ pub fn write(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     replace(path, content, OpenOptions::new())
 }
 
-/// As [`write`], with the temporary file beside `near`, which must be on the same disk.
+/// As [`write()`], with the temporary file beside `near`, which must be on the same disk.
 pub fn write_through(near: &Path, path: &Path, content: &[u8]) -> anyhow::Result<()> {
     through(near, path, content, OpenOptions::new())
 }
 
-/// As [`write`], for content that only the owner may read.
+/// As [`write()`], for content that only the owner may read.
 pub fn write_secret(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     #[cfg_attr(not(unix), expect(unused_mut, reason = "only Unix has a mode to set"))]
     let mut options = OpenOptions::new();
