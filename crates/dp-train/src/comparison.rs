@@ -74,7 +74,8 @@ pub fn usual_methods(steps: usize, min_separation: usize) -> Vec<Method> {
 }
 
 impl Comparison {
-    /// Plans the request with each of the methods in place of its own.
+    /// Plans the request with each of the methods in place of its own. `plan` makes a plan, say
+    /// [`DpPlan::new`], or from a cache what takes long.
     ///
     /// # Errors
     /// [`PlanError`] of the first method that has no plan.
@@ -82,10 +83,11 @@ impl Comparison {
         request: &PlanRequest,
         methods: &[Method],
         memory_limit: Option<u64>,
+        mut plan: impl FnMut(PlanRequest) -> Result<DpPlan, PlanError>,
     ) -> Result<Self, PlanError> {
         let contender = |&method: &Method| -> Result<Contender, PlanError> {
             let start = Instant::now();
-            let plan = DpPlan::new(PlanRequest { method, ..request.clone() })?;
+            let plan = plan(PlanRequest { method, ..request.clone() })?;
             let record = plan.record();
             Ok(Contender {
                 method,

@@ -370,11 +370,11 @@ fn a_fixed_seed_is_stamped_into_the_certificate() {
 fn the_comparison_names_the_best_that_fits() {
     let request = request(Method::Identity);
     let methods = usual_methods(60, 12);
-    let free = Comparison::new(&request, &methods, None).unwrap();
+    let free = Comparison::new(&request, &methods, None, DpPlan::new).unwrap();
     println!("{free}");
     let least = free.contenders.iter().map(|c| c.expected_error).fold(f64::INFINITY, f64::min);
     assert_eq!(free.best().unwrap().expected_error, least);
-    let tight = Comparison::new(&request, &methods, Some(4 * 1000 * 5)).unwrap();
+    let tight = Comparison::new(&request, &methods, Some(4 * 1000 * 5), DpPlan::new).unwrap();
     let best = tight.best().unwrap();
     assert!(best.history_bytes <= 20_000 && best.expected_error > least, "{tight}");
     assert!(
@@ -383,6 +383,6 @@ fn the_comparison_names_the_best_that_fits() {
             .iter()
             .all(|c| { c.history_bytes > 20_000 || c.expected_error >= best.expected_error })
     );
-    let none = Comparison::new(&request, &[Method::SquareRoot], Some(0)).unwrap();
+    let none = Comparison::new(&request, &[Method::SquareRoot], Some(0), DpPlan::new).unwrap();
     assert!(none.best().is_none());
 }

@@ -61,6 +61,10 @@ pub(crate) struct Compare {
     #[arg(long, value_name = "MIB")]
     pub(crate) memory_limit: Option<u64>,
 
+    /// Options of the aof solver
+    #[command(flatten)]
+    pub(crate) aof: AofCache,
+
     /// Print JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,

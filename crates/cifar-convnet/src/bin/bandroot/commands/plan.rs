@@ -90,8 +90,10 @@ pub(crate) fn compare(arguments: &Compare) -> anyhow::Result<()> {
     let mut methods = comparison::usual_methods(request.steps, separation);
     methods.push(Method::Aof { bands: separation, tolerance: config.tolerance() });
     let limit = arguments.memory_limit.map(|mebibytes| mebibytes << 20);
-    let compared =
-        Comparison::new(&request, &methods, limit).map_err(|error| bad_config(file, &error))?;
+    let compared = progress::solving(&arguments.aof, |solver| {
+        let compared = Comparison::new(&request, &methods, limit, |request| solver.plan(request));
+        Ok(compared.map_err(|error| bad_config(file, &error))?)
+    })?;
     if !arguments.json {
         return output::print(&compared.to_string());
     }
