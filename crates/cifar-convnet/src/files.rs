@@ -15,7 +15,7 @@ pub fn json(value: &impl Serialize) -> anyhow::Result<String> {
 }
 
 /// Writes a file so that it is either the old one or the whole new one, whatever happens: a temporary
-/// file beside it is written, synchronised and renamed.
+/// file beside it is written, synchronized and renamed.
 pub fn write(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     replace(path, content, OpenOptions::new())
 }

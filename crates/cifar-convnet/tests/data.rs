@@ -54,7 +54,7 @@ fn the_embedded_data_set_needs_nothing() {
     run("data show textures --out sheet.png --columns 3");
     let sheet = fs::read(folder.path().join("sheet.png")).unwrap();
     assert_eq!(sheet[1..4], *b"PNG");
-    // Big-endian width and height: 3 and 10 pictures of 64 pixels, with 4 between and around.
+    // Big-endian width and height: 3 and 10 images of 64 pixels, with 4 between and around.
     assert_eq!(sheet[16..24], [0, 0, 0, 208, 0, 0, 2, 172]);
     run("data export textures --out exported");
     let train = fs::read(folder.path().join("exported/train.bin")).unwrap();
@@ -129,7 +129,7 @@ fn fashion_mnist_has_its_sums_and_sizes() {
     assert_eq!(shape, [1, 28, 28]);
     assert_eq!(numbers(&fashion["train"]["per_class"]), [6000.0; 10]);
     assert_eq!(numbers(&fashion["test"]["per_class"]), [1000.0; 10]);
-    // 0.2860 and 0.3530 are what everyone normalises with.
+    // 0.2860 and 0.3530 are what everyone normalizes with.
     assert!((fashion["train"]["mean"][0].as_f64().unwrap() - 0.2860).abs() < 5e-5);
     let deviation = fashion["train"]["standard_deviation"][0].as_f64().unwrap();
     assert!((deviation - 0.3530).abs() < 5e-5, "{deviation}");

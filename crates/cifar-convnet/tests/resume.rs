@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use shell::{assert_no_secret, bandroot, files, noise_key, refused, repository, start};
 
-/// Arguments of a run of 8 steps on a few drawings, whose noise does not depend on momentum and decay.
+/// Arguments of a run of 8 steps on a few textures, whose noise does not depend on momentum and decay.
 fn tiny(out: &Path, more: &str) -> String {
     format!(
         "train {} --out {} --set data.examples=48 --set data.test_examples=20 --set training.epochs=2 \

@@ -13,7 +13,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use shell::{bandroot, json, refused, repository};
 
-/// Arguments of a run of 8 steps on a few drawings.
+/// Arguments of a run of 8 steps on a few textures.
 fn tiny(config: &str, out: &Path, more: &str) -> String {
     format!(
         "train {} --out {} --set data.examples=48 --set data.test_examples=20 --set training.epochs=2 \

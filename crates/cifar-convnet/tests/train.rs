@@ -12,7 +12,7 @@ use shell::{
     assert_no_secret, bandroot, files, json, noise_key, refused, repository, wanted_kills,
 };
 
-/// A run of 12 steps on a few drawings, with a fixed noise seed so that two runs can be compared.
+/// A run of 12 steps on a few textures, with a fixed noise seed so that two runs can be compared.
 fn tiny(out: &Path, more: &str) -> String {
     format!(
         "train {} --out {} --set data.examples=48 --set data.test_examples=20 --set training.epochs=3 \
@@ -152,7 +152,7 @@ fn a_damaged_checkpoint_gives_way_to_the_one_before_it() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    // The same number of other examples: the order of the labels is the same, the pictures are not.
+    // The same number of other examples: the order of the labels is the same, the images are not.
     let config = fs::read_to_string(stopped.join("config.toml")).unwrap();
     let other = config
         .replace("validation = 0.0", "validation = 0.5")

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use shell::{bandroot, json, repository};
 
-/// A private run of 8 steps on a few drawings.
+/// A private run of 8 steps on a few textures.
 fn trained(out: &Path, more: &str) {
     let arguments = format!(
         "train {} --out {} --set data.examples=48 --set data.test_examples=20 --set training.epochs=2 \

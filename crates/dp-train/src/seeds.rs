@@ -17,7 +17,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// The parameters before the first step.
-    Initialisation,
+    Initialization,
     /// The order of the examples.
     Order,
     /// The random views of the examples.
@@ -31,7 +31,7 @@ pub enum Purpose {
 impl Purpose {
     fn label(self) -> &'static [u8] {
         match self {
-            Purpose::Initialisation => b"bandroot/1/initialisation",
+            Purpose::Initialization => b"bandroot/1/initialisation",
             Purpose::Order => b"bandroot/1/order",
             Purpose::Augmentation => b"bandroot/1/augmentation",
             Purpose::Noise => b"bandroot/1/noise",
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn every_purpose_and_seed_has_its_own_key() {
         let purposes = [
-            Purpose::Initialisation,
+            Purpose::Initialization,
             Purpose::Order,
             Purpose::Augmentation,
             Purpose::Noise,

@@ -267,7 +267,7 @@ fn bad_input_is_named() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Unit columns, an objective no worse than the normalised banded square root, and an ordered
+    /// Unit columns, an objective no worse than the normalized banded square root, and an ordered
     /// certificate.
     #[test]
     fn every_instance_ends_with_a_valid_certificate(
@@ -296,7 +296,7 @@ proptest! {
     }
 }
 
-/// The banded square root from the product of two binomial series, normalised.
+/// The banded square root from the product of two binomial series, normalized.
 fn square_root(alpha: f64, beta: f64, n: usize, bands: usize) -> BandedLower {
     let series = |base: f64| {
         let mut c = vec![1.0];

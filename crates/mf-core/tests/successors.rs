@@ -297,8 +297,8 @@ fn six_buffers_are_as_good_as_the_root_over_a_hundred_thousand_steps() {
 fn unit_columns_help_the_root_and_make_the_sensitivity_known() {
     for (alpha, beta) in PARAMETERS {
         let single = Participation::single(200).unwrap();
-        let normalised = error(alpha, beta, Method::NormalizedSquareRoot { bands: 200 }, &single);
-        assert!(normalised <= error(alpha, beta, Method::SquareRoot, &single) * (1.0 + 1e-12));
+        let normalized = error(alpha, beta, Method::NormalizedSquareRoot { bands: 200 }, &single);
+        assert!(normalized <= error(alpha, beta, Method::SquareRoot, &single) * (1.0 + 1e-12));
         let pattern = Participation::new(200, 20, 10).unwrap();
         let found = factorize(alpha, beta, Method::NormalizedSquareRoot { bands: 20 }, &pattern);
         let value = found.sensitivity(&pattern).unwrap();

@@ -204,7 +204,7 @@ fn examples(data: &Dataset) -> anyhow::Result<u32> {
     u32::try_from(data.train.len()).context("too many examples")
 }
 
-/// Decodes the pictures of a batch, or draws their views.
+/// Decodes the images of a batch, or draws their views.
 pub(super) struct Feed<'a> {
     split: &'a Split,
     views: Views,

@@ -11,7 +11,7 @@ use crate::seeds::{Purpose, RunSeed};
 /// 1/sqrt(fan_in))`, which is Kaiming's uniform with `a = sqrt(5)`; the scale of a normalization is
 /// 1, its shift 0. The bits do not depend on the machine. O(parameters).
 pub fn initial_parameters(architecture: &Architecture, seed: RunSeed) -> Vec<f32> {
-    let mut rng = seed.stream(Purpose::Initialisation);
+    let mut rng = seed.stream(Purpose::Initialization);
     let mut values = vec![0.0; architecture.parameter_count()];
     for parameter in architecture.parameters() {
         let slice = &mut values[parameter.range.clone()];

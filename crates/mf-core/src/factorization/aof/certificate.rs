@@ -284,7 +284,7 @@ mod tests {
     use super::*;
     use crate::banded::BandedLower;
     use crate::factorization::aof::objective::Objective;
-    use crate::factorization::aof::warm_start::{normalise, square_root};
+    use crate::factorization::aof::warm_start::{normalize, square_root};
     use crate::factorization::aof::{Options, Start, solve};
 
     /// Around the optimum, at every distance, the bound stays below the optimal value and tightens
@@ -316,7 +316,7 @@ mod tests {
                     columns[j * bands + k] = best.strategy.entry(j + k, j) * noise;
                 }
             }
-            normalise(&mut columns, bands);
+            normalize(&mut columns, bands);
             let mut derivative = vec![0.0; n * bands];
             let value = Objective::new(&inverse, bands).evaluate(&columns, &mut derivative);
             if let Some(lower) = lower_bound(&inverse, &columns, &derivative, value, bands, 0.0) {

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::lbfgs::{History, blockwise, dots};
 use super::objective::{Columns, Objective};
 use super::preconditioner::{Preconditioner, project};
-use super::warm_start::normalise;
+use super::warm_start::normalize;
 
 /// A point moving downhill.
 ///
@@ -129,7 +129,7 @@ impl<'a> Descent<'a> {
         let (bands, free) = (self.bands, self.free);
         self.evaluations += 1;
         self.unit.copy_from_slice(&self.trial);
-        normalise(&mut self.unit, bands);
+        normalize(&mut self.unit, bands);
         let value = self.objective.evaluate(&self.unit, &mut self.raw);
         self.trial_gradient
             .par_chunks_mut(bands)

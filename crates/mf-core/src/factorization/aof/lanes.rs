@@ -96,12 +96,12 @@ macro_rules! dispatched {
             {
                 #[allow(clippy::too_many_arguments)]
                 #[target_feature(enable = "avx2,fma")]
-                fn vectorised($($arg: $ty),*) $(-> $ret)? {
+                fn vectorized($($arg: $ty),*) $(-> $ret)? {
                     $body::<true>($($arg),*)
                 }
                 if $crate::factorization::aof::lanes::fused() {
                     // SAFETY: `fused` has just confirmed that this processor has AVX2 and FMA.
-                    return unsafe { vectorised($($arg),*) };
+                    return unsafe { vectorized($($arg),*) };
                 }
             }
             $body::<false>($($arg),*)

@@ -8,7 +8,7 @@ use super::workload::InverseWorkload;
 /// A banded lower-triangular matrix by columns: `entries[j * bands + k]` is entry `(j + k, j)`, zero
 /// past the last row.
 ///
-/// The optimizer works in this layout because normalisation, projection and preconditioning act on
+/// The optimizer works in this layout because normalization, projection and preconditioning act on
 /// columns.
 pub(super) type Columns = Vec<f64>;
 
@@ -69,7 +69,7 @@ impl<'a> Objective<'a> {
     }
 
     /// `f` at the matrix with these columns and, in `gradient`, its derivative with respect to
-    /// every entry in the band (the columns are taken as they are, not normalised).
+    /// every entry in the band (the columns are taken as they are, not normalized).
     ///
     /// Not finite if the diagonal has a non-positive entry or the sweep overflows; `gradient` is
     /// then unspecified.

@@ -77,7 +77,7 @@ fn solve_wide<const FUSED: bool, const W: usize>(
 }
 
 dispatched! {
-    /// The same for a single right-hand side, vectorised along the band.
+    /// The same for a single right-hand side, vectorized along the band.
     pub(super) fn solve_one(factor: &[f32], bands: usize, x: &mut [f32]) = solve_one_body
 }
 

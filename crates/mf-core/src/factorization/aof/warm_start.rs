@@ -1,4 +1,4 @@
-//! Starting points: the normalised band square root, and the stretched factor of a shorter problem.
+//! Starting points: the normalized band square root, and the stretched factor of a shorter problem.
 
 use rayon::prelude::*;
 
@@ -11,7 +11,7 @@ const HEAD: usize = 5;
 const TAIL: usize = 3;
 
 /// Each column the first `bands` coefficients of `(T_jj + T_{j+1,j} z + T_{j+2,j} z^2)^{-1/2}`,
-/// normalised.
+/// normalized.
 ///
 /// For a constant workload this is the banded square root of Kalinin & Lampert (2024) with unit
 /// columns; it adapts to a schedule column by column. Coefficients that overflow are replaced by a
@@ -29,12 +29,12 @@ pub(super) fn square_root(inverse: &InverseWorkload, bands: usize) -> Columns {
                 -(t[1] * (2 * k - 1) as f64 * column[k - 1] + two) / (2.0 * k as f64 * t[0]);
         }
     });
-    normalise(&mut columns, bands);
+    normalize(&mut columns, bands);
     columns
 }
 
 /// Scales every column to unit norm.
-pub(super) fn normalise(columns: &mut [f64], bands: usize) {
+pub(super) fn normalize(columns: &mut [f64], bands: usize) {
     columns.par_chunks_mut(bands).for_each(|column| {
         let norm = column.iter().map(|v| v * v).sum::<f64>().sqrt();
         if norm.is_finite() && norm > 0.0 {
@@ -81,7 +81,7 @@ pub(super) fn stretch(columns: &[f64], bands: usize, n: usize) -> Columns {
             }
         }
     });
-    normalise(&mut out, bands);
+    normalize(&mut out, bands);
     out
 }
 

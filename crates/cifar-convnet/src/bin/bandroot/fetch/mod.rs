@@ -5,7 +5,7 @@
 
 pub(crate) mod cifar10;
 pub(crate) mod fashion_mnist;
-mod picture;
+mod png_records;
 
 use std::fs;
 use std::io::{ErrorKind, Read};

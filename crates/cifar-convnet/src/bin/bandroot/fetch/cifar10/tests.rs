@@ -3,7 +3,7 @@
 use flate2::{Compression, write::GzEncoder};
 use md5::{Digest, Md5};
 
-use super::super::picture::tests::drawn;
+use super::super::png_records::tests::drawn;
 use super::*;
 
 const SMALL: usize = 2;
@@ -53,8 +53,7 @@ fn official_archive(path: &Path) {
 }
 
 fn npm_archive(path: &Path) {
-    let entry =
-        |file: usize| (format!("package/{}", picture_name(&FILES[file])), drawn(&rows(file)));
+    let entry = |file: usize| (format!("package/{}", png_name(&FILES[file])), drawn(&rows(file)));
     let mut entries: Vec<_> = (0..6).map(entry).collect();
     let labels = |files: std::ops::Range<usize>| {
         let labels: Vec<u8> =

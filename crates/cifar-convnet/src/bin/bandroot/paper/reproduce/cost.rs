@@ -49,13 +49,13 @@ impl Calibration {
         let parameters = initial_parameters(&architecture, RunSeed(0));
         let pixels = architecture.shapes().first().map_or(0, |shape| shape.len());
         let classes = architecture.shapes().last().map_or(0, |shape| shape.len());
-        let picture = |i: usize| ((i * 37) % 255) as f32 / 127.5 - 1.0;
+        let pixel_value = |i: usize| ((i * 37) % 255) as f32 / 127.5 - 1.0;
         let mut gradients = BTreeMap::new();
         for batch_size in cells.iter().map(|cell| cell.config.training.batch_size) {
             if gradients.contains_key(&batch_size) {
                 continue;
             }
-            let images: Vec<f32> = (0..batch_size * pixels).map(picture).collect();
+            let images: Vec<f32> = (0..batch_size * pixels).map(pixel_value).collect();
             let labels: Vec<u32> = (0..batch_size).map(|i| (i % classes) as u32).collect();
             let mut step = || -> anyhow::Result<()> {
                 let batch = Batch::new(&images, &labels);
@@ -65,7 +65,7 @@ impl Calibration {
             step()?;
             gradients.insert(batch_size, seconds(STEPS, step)?);
         }
-        let images: Vec<f32> = (0..TEST_BATCH * pixels).map(picture).collect();
+        let images: Vec<f32> = (0..TEST_BATCH * pixels).map(pixel_value).collect();
         let mut logits = vec![0.0; TEST_BATCH * classes];
         let mut test = || Ok(engine.forward(&parameters, &images, &mut logits)?);
         test()?;

@@ -245,7 +245,7 @@ fn panel(cells: &[FrontierPoint], alpha: f64, beta: f64) -> Panel {
                 points(name(Method::LambdaCgd { lambda: None })),
             ),
             Curve::marks(
-                "normalised",
+                "normalized",
                 figure::BLACK,
                 points(name(Method::NormalizedSquareRoot { bands: 1 })),
             ),

@@ -169,7 +169,7 @@ pub(crate) fn write(folder: &Path, name: &str, panels: &[Panel]) -> anyhow::Resu
         .with_context(|| format!("could not write {}", path.display()))
 }
 
-/// The fonts come with the program: no system library, the same picture everywhere.
+/// The fonts come with the program: no system library, the same image everywhere.
 fn register_fonts() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

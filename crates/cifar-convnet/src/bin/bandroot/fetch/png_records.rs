@@ -1,4 +1,4 @@
-//! CIFAR-10 as pictures: row `i` of a PNG holds the 1,024 pixels of record `i`.
+//! CIFAR-10 as PNGs: row `i` of a PNG holds the 1,024 pixels of record `i`.
 
 use std::io::Cursor;
 
@@ -64,7 +64,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn another_picture_is_refused() {
+    fn another_png_is_refused() {
         let good = drawn(&[vec![0; 3072]]);
         assert!(to_records(&good, &[1, 2]).unwrap_err().to_string().contains("1024 x 1 "));
         assert!(to_records(b"GIF89a", &[1]).is_err());
