@@ -1,6 +1,5 @@
 //! From a config to what is run: epochs and batches become `n`, `b` and `k`, layers a model, and these a plan.
 
-use anyhow::ensure;
 use dp_train::NonPrivateRequest;
 use dp_train::calibration;
 use dp_train::model::Architecture;
@@ -79,21 +78,6 @@ pub struct Steps {
 }
 
 impl Config {
-    /// Reads the data, and sees that it is what the plan was made for.
-    pub fn load_data(&self) -> anyhow::Result<Dataset> {
-        let data = self.data.load()?;
-        let (found, expected) = (data.train.len(), self.data.training_examples()?);
-        let shape = self.data.shape()?;
-        ensure!(
-            data.shape == shape && found == expected,
-            "{} has {found} training examples of {}, but the config says {expected} of {shape}; if the data have \
-             changed, start a new run",
-            data.name,
-            data.shape
-        );
-        Ok(data)
-    }
-
     /// That a run can be made of it, as far as that is known without data and factorization.
     pub fn check(&self) -> Result<(), ConfigError> {
         match &self.privacy {
@@ -112,7 +96,7 @@ impl Config {
         if self.training.epochs == 0 {
             return Err(ConfigError::NoEpochs);
         }
-        if self.data.holds_out() && self.training.record == Record::Public {
+        if self.data.judges_by_training_files() && self.training.record == Record::Public {
             return Err(ConfigError::NothingToShow);
         }
         let learning_rate = self.optimizer.learning_rate;

@@ -1,8 +1,8 @@
 //! No module cycle in any crate: of two modules that lie side by side, at most one knows the other, however many
 //! modules are in between.
 //!
-//! The graph is derived from the paths that begin with `crate` or `super`. A module and those inside it are one room
-//! and may know each other.
+//! The graph is derived from the paths that begin with `crate` or `super`; a name that a module only passes on
+//! (`pub use`) leads to where it comes from. A module and those inside it are one room and may know each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -63,6 +63,17 @@ fn a_cycle_is_found_at_any_depth_and_in_any_way_of_writing() {
         ("b", "// crate::a\n#[cfg(test)]\nmod tests { use crate::a; }")
     ]));
     assert!(!found(&[root, ("a", "use crate::b::X;"), ("b", "use crate::X;")]));
+    // A name that the root passes on is known where it comes from.
+    let passes = ("", "mod a;\npub use a::X;");
+    assert!(found(&[passes, ("a", "use crate::b::Y;"), ("b", "use crate::X;")]));
+    let group = ("r", "pub(crate) use self::a::{X, inner::Z};");
+    assert!(found(&[
+        root,
+        group,
+        ("r::a", "use super::b::Y;"),
+        ("r::a::inner", ""),
+        ("r::b", "use super::Z;")
+    ]));
 }
 
 /// The source of every module below `folder`, without tests.
@@ -93,9 +104,17 @@ fn modules(folder: &Path, root: &str) -> BTreeMap<Module, String> {
 /// Which module knows which, between modules of one parent.
 fn graph(modules: &BTreeMap<Module, String>) -> BTreeMap<Module, BTreeSet<Module>> {
     let mut graph = BTreeMap::<Module, BTreeSet<Module>>::new();
+    let origins = origins(modules);
     for (module, text) in modules {
         for path in paths(text) {
             let Some(mut absolute) = resolve(module, &path) else { continue };
+            for _ in 0..8 {
+                let Some(origin) = origins.iter().find(|(name, _)| absolute.starts_with(name))
+                else {
+                    break;
+                };
+                absolute = origin.1.iter().chain(&absolute[origin.0.len()..]).cloned().collect();
+            }
             while !modules.contains_key(&absolute) && absolute.pop().is_some() {}
             let shared = module.iter().zip(&absolute).take_while(|(a, b)| a == b).count();
             if shared < module.len() && shared < absolute.len() {
@@ -105,6 +124,33 @@ fn graph(modules: &BTreeMap<Module, String>) -> BTreeMap<Module, BTreeSet<Module
         }
     }
     graph
+}
+
+/// Names that a module passes on, as paths from the root, with the paths of what they stand for.
+fn origins(modules: &BTreeMap<Module, String>) -> Vec<(Module, Module)> {
+    let mut found = Vec::new();
+    for (module, text) in modules {
+        let passed_on = text.split(';').filter_map(|statement| {
+            let at = statement.find("pub use ").or_else(|| statement.find("pub(crate) use "))?;
+            let at = at + statement[at..].find("use ")? + 4;
+            Some(&statement[at..])
+        });
+        for statement in passed_on {
+            let mut paths = Vec::new();
+            read_path(&tokens(statement), 0, &[], &mut paths);
+            for path in paths {
+                let path: Module = path.into_iter().filter(|name| name != "self").collect();
+                let inner: Module = module.iter().chain(&path[..path.len() - 1]).cloned().collect();
+                if let (Some(name), true) = (path.last(), modules.contains_key(&inner)) {
+                    let passed = module.iter().cloned().chain([name.clone()]).collect();
+                    found.push((passed, inner.iter().cloned().chain([name.clone()]).collect()));
+                }
+            }
+        }
+    }
+    // A name that stands for itself would lead round in circles.
+    found.retain(|(passed, origin)| passed != origin);
+    found
 }
 
 /// A path from the root of the crate; none if it is not one of this crate's.

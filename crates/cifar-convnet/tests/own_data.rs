@@ -246,3 +246,76 @@ fn tables() {
     put(folder, "test.csv", "age,children,income,bought\n1,2,three,no\n");
     refused(&other, 1, &["test.csv", "line 2", "\"income\""]);
 }
+
+/// A table of 40 people of two kinds, one of whom has this age.
+fn people(age: u32) -> String {
+    let mut table = format!("age,bought\n{age},yes\n");
+    (0..39).for_each(|i| table += &format!("{},{}\n", 20 + i % 2 * 40, ["no", "yes"][i % 2]));
+    table
+}
+
+/// Who knows everyone but one must not find that one by trying out ages against what a run publishes.
+#[test]
+fn a_certificate_does_not_give_a_guess_about_an_example_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    put(folder, "train.csv", people(68));
+    put(folder, "test.csv", people(33));
+    let more = "--set data.columns=[\"age\"] --set data.offset=40 --set data.scale=20";
+    json(&tiny("csv", folder, 1, more));
+    let run = folder.join("run");
+    let published = fs::read_to_string(run.join("privacy.json")).unwrap();
+    let own = config("csv", folder, "");
+    let own = fs::read_to_string(own.split(' ').next().unwrap()).unwrap();
+    let guess = put(
+        folder,
+        "guess.toml",
+        own.replace("\"age\", \"income\", \"children\"", "\"age\"")
+            .replace("[40, 40000, 1]", "40")
+            .replace("[20, 30000, 2]", "20"),
+    );
+    let output = bandroot(&format!("data verify {guess}")).assert().success();
+    let text = String::from_utf8(output.get_output().stdout.clone()).unwrap();
+    let hashes: Vec<&str> = text.split_whitespace().filter(|word| word.len() == 64).collect();
+    assert!(!hashes.is_empty(), "the plain hash is printed to who has the data: {text}");
+    assert!(hashes.iter().all(|hash| !published.contains(hash)), "and is not in the certificate");
+    // With the salt it can be shown which data it was, without it nothing is.
+    let verify = format!("verify {} --data", run.display());
+    bandroot(&verify).assert().success();
+    let salt = fs::read(run.join("data-salt")).unwrap();
+    fs::remove_file(run.join("data-salt")).unwrap();
+    let output = bandroot(&verify).assert().success();
+    let text = String::from_utf8(output.get_output().stdout.clone()).unwrap();
+    assert!(text.contains("not checked: the training data: their hash is salted"), "{text}");
+    fs::write(run.join("data-salt"), salt).unwrap();
+    put(folder, "train.csv", people(67));
+    bandroot(&verify).assert().code(1);
+}
+
+#[test]
+fn test_examples_from_the_training_files_are_not_private_and_keys_that_contradict_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    put(folder, "train.csv", people(68));
+    let base = "--set data.columns=[\"age\"] --set data.offset=40 --set data.scale=20";
+    let both = tiny("csv", folder, 1, &format!("{base} --set data.test_share=0.25"));
+    refused(&both, 2, &["data.test_table", "data.test_share"]);
+    let config = put(
+        folder,
+        "share.toml",
+        fs::read_to_string(repository("configs/own/csv.toml"))
+            .unwrap()
+            .lines()
+            .filter(|line| !line.starts_with("test_table"))
+            .collect::<Vec<_>>()
+            .join("\n"),
+    );
+    let share = both.replace(&repository("configs/own/csv.toml"), &config);
+    json(&share);
+    let metrics = fs::read_to_string(folder.join("run/metrics.csv")).unwrap();
+    assert!(metrics.starts_with("epoch,step,not_private_test_accuracy,"), "{metrics}");
+    let public = share.replace("/run ", "/public ") + " --set training.record=public";
+    refused(&public, 2, &["training.record", "data.test_share"]);
+    let twice = share.replace("/run ", "/twice ").replace("[\"age\"]", "[\"age\",\"age\"]");
+    refused(&twice, 2, &["data.columns", "twice"]);
+}

@@ -66,6 +66,8 @@
 //! }
 //! ```
 
+use std::fmt;
+
 use std::ops::RangeInclusive;
 
 use thiserror::Error;
@@ -156,12 +158,20 @@ pub const MOST_EXAMPLES: usize = 1 << 20;
 /// * Zeroing one example moves the sum by at most `(1 + SUM_ROUNDING) clip_norm` ([`SUM_ROUNDING`]).
 /// * All entries are finite.
 ///
-/// It can grow by [`add`](Self::add) and [`add_sum`](Self::add_sum), but not be copied, scaled or looked at.
-#[derive(Debug, PartialEq)]
+/// It can grow by [`add`](Self::add) and [`add_sum`](Self::add_sum), but not be copied, scaled or looked at: its debug
+/// form does not show it.
+#[derive(PartialEq)]
 pub struct ClippedSum {
     sum: Vec<f64>,
     clip_norm: f64,
     counts: ClipCounts,
+}
+
+impl fmt::Debug for ClippedSum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sum, clip_norm, .. } = self;
+        write!(f, "ClippedSum({} entries, clip norm {clip_norm}, not shown)", sum.len())
+    }
 }
 
 impl ClippedSum {

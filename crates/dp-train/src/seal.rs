@@ -50,7 +50,7 @@ impl fmt::Display for SealDifference {
         let word = |value: &Option<String>| value.clone().unwrap_or_else(|| "not set".to_owned());
         write!(
             f,
-            "{} was {} when the run began and is {} now; other gradients with the same noise would show the data",
+            "{} was {} when the run began and is {} now; the same noise on other gradients would reveal the data",
             self.key,
             word(&self.sealed),
             word(&self.found)

@@ -25,7 +25,9 @@ impl BandedLower {
         if bands == 0 || bands > steps {
             return Err(Error::Bands { bands, steps });
         }
-        Ok(Self { steps, bands, entries: vec![0.0; steps * bands] })
+        let entries = steps.checked_mul(bands).filter(|&entries| entries <= 1 << 40);
+        let entries = entries.ok_or(Error::Bands { bands, steps })?;
+        Ok(Self { steps, bands, entries: vec![0.0; entries] })
     }
 
     /// The matrix whose rows, by lag, are concatenated in `entries`. Places left of column 0 are set
@@ -35,11 +37,16 @@ impl BandedLower {
     /// As [`zeros`](Self::zeros); [`Error::SizeMismatch`] unless there are `steps * bands` entries;
     /// [`Error::NotFinite`].
     pub fn from_entries(steps: usize, bands: usize, mut entries: Vec<f64>) -> Result<Self> {
-        Self::zeros(steps, bands)?;
-        if entries.len() != steps * bands {
+        if steps == 0 {
+            return Err(Error::NoSteps);
+        }
+        if bands == 0 || bands > steps {
+            return Err(Error::Bands { bands, steps });
+        }
+        if Some(entries.len()) != steps.checked_mul(bands) {
             return Err(Error::SizeMismatch {
                 what: "entries of a banded matrix",
-                expected: steps * bands,
+                expected: steps.saturating_mul(bands),
                 found: entries.len(),
             });
         }

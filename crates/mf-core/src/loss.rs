@@ -191,8 +191,12 @@ fn inverse_rows_squared(l: &BandedLower) -> impl Iterator<Item = f64> {
     })
 }
 
+/// Products of a substitution that take some seconds; beyond them the inverse is computed by FFT, whose error is
+/// relative to its largest entry.
+const MOST_SUBSTITUTION: usize = 1 << 32;
+
 /// The standard deviation of every row of `C^-1 Z` in one coordinate: the norms of the rows of `C^-1`.
-/// O(n p) for a Toeplitz strategy, O(n p^2) otherwise.
+/// O(n p) for a Toeplitz strategy, O(n log n) where that would take long, O(n p^2) for others.
 ///
 /// # Errors
 /// None in practice: the sizes were checked when the strategy was made.
@@ -202,7 +206,10 @@ pub fn noise_deviations(strategy: &Strategy) -> Result<Vec<f64>> {
         return Ok(inverse_rows_squared(&strategy.to_rows()?).map(f64::sqrt).collect());
     };
     let inverse = strategy.short_inverse();
-    let inverse = inverse.unwrap_or_else(|| series::divide_by_substitution(&[1.0], c, n));
+    let inverse = inverse.unwrap_or_else(|| match n.checked_mul(c.len()) {
+        Some(work) if work <= MOST_SUBSTITUTION => series::divide_by_substitution(&[1.0], c, n),
+        _ => series::inverse(c, n),
+    });
     let rows = inverse.iter().scan(0.0, |sum, h| {
         *sum += h * h;
         Some(f64::sqrt(*sum))

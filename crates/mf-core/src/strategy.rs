@@ -202,6 +202,9 @@ impl Strategy {
         if steps == 0 {
             return Err(Error::NoSteps);
         }
+        if buffers.is_empty() {
+            return Err(Error::Buffers { buffers: 0, most: steps });
+        }
         let fits =
             |x: &Buffer| x.weight >= 0.0 && x.weight.is_finite() && (0.0..=1.0).contains(&x.decay);
         if let Some(index) = buffers.iter().position(|buffer| !fits(buffer)) {

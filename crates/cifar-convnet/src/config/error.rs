@@ -91,7 +91,7 @@ pub enum ConfigError {
     NothingPublic,
     /// Nothing that a public record may hold says how the run did.
     #[error(
-        "training.record = \"public\" has nothing to show with data.validation above 0: accuracy on held-out training examples is not private; set data.validation = 0 to be judged by the test examples, or training.record = \"all\""
+        "training.record = \"public\" has nothing to show with data.validation or data.test_share: accuracy on examples from the training files is not private; leave them out to be judged by test files, or set training.record = \"all\""
     )]
     NothingToShow,
     /// A model of one's own without its layers.

@@ -64,7 +64,7 @@ pub struct Noise {
     /// Share of the row before that lambda-cgd takes back, in [0, 1]; the best one if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lambda: Option<f64>,
-    /// Most buffers of blt; 3 if left out.
+    /// Maximum number of buffers of blt; 3 if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffers: Option<usize>,
     /// Rows of noise kept in memory by bisr, lambda-cgd and inverse-toeplitz; the others are drawn again, the

@@ -6,10 +6,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 
 use super::checksum::{self, KnownFile};
-use super::{Dataset, Name, Shape, Split};
+use super::{Dataset, Shape, Split};
 
 /// The folder that the official archive unpacks to.
 pub const FOLDER: &str = "cifar-10-batches-bin";
+
+/// In configs and on the command line.
+pub const NAME: &str = "cifar10";
 
 /// Records in one file.
 pub const RECORDS: usize = 10_000;
@@ -48,8 +51,8 @@ pub fn load(datasets: &Path) -> anyhow::Result<Dataset> {
         Ok(Split::new(images, labels, SHAPE))
     };
     let (train, test) = (read(&FILES[..5])?, read(&FILES[5..])?);
-    let name = Name::Cifar10;
-    Ok(Dataset { name: name.as_str(), shape: SHAPE, classes: name.classes(), train, test })
+    let classes = CLASSES.map(String::from).into();
+    Ok(Dataset { name: NAME, shape: SHAPE, classes, train, test })
 }
 
 fn remedy(path: &Path) -> String {

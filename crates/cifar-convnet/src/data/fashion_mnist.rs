@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 
 use super::checksum::KnownFile;
 use super::idx::{self, Idx};
-use super::{Dataset, Name, Shape, Split};
+use super::{Dataset, Shape, Split};
 
 /// The folder among the data sets.
 pub const FOLDER: &str = "fashion-mnist";
@@ -25,6 +25,9 @@ pub const FILES: [KnownFile; 4] = [
 
 /// No file is longer, uncompressed: the largest has 47 MB.
 const LONGEST: u64 = 64 << 20;
+
+/// In configs and on the command line.
+pub const NAME: &str = "fashion-mnist";
 
 /// What the images of the real data set look like.
 pub const SHAPE: Shape = Shape { channels: 1, height: 28, width: 28 };
@@ -108,8 +111,8 @@ fn load_folder(folder: &Path) -> anyhow::Result<Dataset> {
         "{}: images to train on and to test on have different sizes",
         folder.display()
     );
-    let name = Name::FashionMnist;
-    Ok(Dataset { name: name.as_str(), shape, classes: name.classes(), train, test })
+    let classes = CLASSES.map(String::from).into();
+    Ok(Dataset { name: NAME, shape, classes, train, test })
 }
 
 /// The fetched folder if there is one, else the installed one if there is one.

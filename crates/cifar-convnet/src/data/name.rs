@@ -22,9 +22,9 @@ impl Name {
     /// The name as it is written in a config and on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
-            Name::Textures => "textures",
-            Name::Cifar10 => "cifar10",
-            Name::FashionMnist => "fashion-mnist",
+            Name::Textures => textures::NAME,
+            Name::Cifar10 => cifar10::NAME,
+            Name::FashionMnist => fashion_mnist::NAME,
         }
     }
 

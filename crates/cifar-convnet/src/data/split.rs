@@ -182,7 +182,7 @@ impl Split {
         let Some(count) = share_of(share, self.len()) else {
             let all = self.len();
             return Err(BadArgument(format!(
-                "data.{key} must leave both parts of {all} examples some, but it is {share}"
+                "data.{key} must leave at least one of {all} examples in each part, but it is {share}"
             ))
             .into());
         };

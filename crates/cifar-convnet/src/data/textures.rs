@@ -7,7 +7,7 @@
 use rayon::prelude::*;
 
 use super::scene::{self, CLASSES, Random, SIDE};
-use super::{Dataset, Name, Shape, Split};
+use super::{Dataset, Shape, Split};
 
 /// How many images, and from which seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +30,9 @@ impl Default for Textures {
 pub(super) const DEFAULT_MD5: [&str; 2] =
     ["f3c044459cc50dc13829643ae77c7cac", "b24399496c0114acf7954068343217b1"];
 
+/// In configs and on the command line.
+pub(super) const NAME: &str = "textures";
+
 pub(super) const SHAPE: Shape = Shape { channels: 3, height: SIDE, width: SIDE };
 
 impl Textures {
@@ -37,9 +40,9 @@ impl Textures {
     /// `i` and on which split it is in, so a larger data set starts with the smaller one.
     pub fn draw(self) -> Dataset {
         Dataset {
-            name: Name::Textures.as_str(),
+            name: NAME,
             shape: SHAPE,
-            classes: Name::Textures.classes(),
+            classes: scene::CLASSES.map(String::from).into(),
             train: split(self.train, self.seed, 0),
             test: split(self.test, self.seed, 1),
         }

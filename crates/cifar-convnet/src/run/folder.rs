@@ -62,6 +62,10 @@ const PENDING: &str = "summary.json.pending";
 /// How far the run has got, as `Continuations`.
 pub const CONTINUATIONS: &str = "continuations.json";
 
+/// The salt of the training data's hash, where the data are not public. Whoever has it can try out guesses of an
+/// example against the certificate, so it is not to be published with the rest.
+pub const SALT: &str = "data-salt";
+
 /// Why a run of a sweep failed; written by the sweep.
 pub const FAILED: &str = "failed.json";
 
@@ -79,6 +83,7 @@ pub fn is_of_a_run(name: &str) -> bool {
         PARAMETERS,
         CONTINUATIONS,
         FAILED,
+        SALT,
         PENDING,
     ];
     written.contains(&name) || is_secret(name) || name.starts_with(EVENTS)

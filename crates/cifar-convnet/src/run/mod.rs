@@ -11,6 +11,7 @@ pub mod trained;
 mod checkpoints;
 pub mod verification;
 mod binding;
+pub mod commitment;
 mod events;
 mod state;
 pub mod session;

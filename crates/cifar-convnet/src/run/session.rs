@@ -12,11 +12,11 @@ use dp_train::seal::Seal;
 use dp_train::seeds::{KeyOrigin, RunSeed};
 use serde::{Deserialize, Serialize};
 
-use super::binding;
 use super::events::Events;
 use super::metrics::{self, Epoch};
 use super::state::{Feed, Seen, State};
 use super::summary::{Claim, NOT_PRIVATE, Summary};
+use super::{binding, commitment};
 use crate::data::Dataset;
 use crate::data::views::Views;
 use crate::experiment::{Experiment, Kind, Steps};
@@ -122,6 +122,7 @@ impl<'a> Session<'a> {
                 }
                 let environment = files::json(&Environment::current())?;
                 folder.write(folder::ENVIRONMENT, environment.as_bytes())?;
+                commitment::begin(folder.path(), config)?;
                 (folder, State::begin(experiment, data)?, Vec::new())
             }
         };
@@ -271,13 +272,21 @@ impl<'a> Session<'a> {
             },
             State::Private(training) => {
                 let (plan, origin) = (training.plan(), training.key_origin());
+                let (run, config) = (self.folder.path(), &self.experiment.config);
+                let data_sha256 = commitment::of(run, config, &self.data_sha256)?;
+                let data_sha256 = data_sha256.with_context(|| {
+                    format!(
+                        "{} is gone, without which the data cannot be named",
+                        self.folder.file(folder::SALT).display()
+                    )
+                })?;
                 let disclosure = Disclosure {
                     metrics: metrics::metrics(&self.experiment.config),
                     trials: self.trials,
                     held_out_examples: self.experiment.config.data.held_out_examples(),
                     artifacts: Artifacts {
                         config_sha256: Some(self.experiment.config.sha256()?),
-                        training_data_sha256: Some(self.data_sha256),
+                        training_data_sha256: Some(data_sha256),
                         parameters_sha256: Some(Fingerprint::of_bytes(&model)),
                     },
                 };

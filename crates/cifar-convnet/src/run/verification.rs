@@ -13,7 +13,7 @@ use dp_train::verification::{self, Finding, Verdict};
 use serde_json::Value;
 
 use super::summary::Summary;
-use super::{folder, metrics};
+use super::{commitment, folder, metrics};
 use crate::config::privacy::Privacy;
 use crate::config::{self, Config};
 
@@ -87,6 +87,11 @@ impl<'a> Folder<'a> {
         self.check_parameters()?;
         self.check_continuations()?;
         self.check_secrets(self.run)?;
+        if self.run.join(folder::SALT).exists() {
+            self.skip(
+                "data-salt opens the hash of the training data: leave it out of what you publish",
+            );
+        }
         self.skip("accuracies and losses in summary.json, metrics.csv and events: bandroot eval measures them again");
         match (config, data) {
             (Some(config), true) => self.check_data(&config)?,
@@ -247,7 +252,13 @@ impl<'a> Folder<'a> {
     }
 
     fn check_data(&mut self, config: &Config) -> anyhow::Result<()> {
-        let found = config.load_data()?.train.sha256();
+        let found = config.data.load()?.train.sha256();
+        let Some(found) = commitment::of(self.run, config, &found)? else {
+            self.skip(
+                "the training data: their hash is salted, and data-salt is not in the folder",
+            );
+            return Ok(());
+        };
         let claimed = self.certificate.artifacts.training_data_sha256;
         self.find(
             claimed == Some(found),

@@ -64,6 +64,29 @@ pub enum PlanError {
         /// [`noise_growth`](mf_core::loss::noise_growth) of the strategy.
         growth: f64,
     },
+    /// Rows of noise are far larger or smaller than the noise that they are made of.
+    #[error(
+        "a row of this strategy's noise is {deviation:e} times as large as the noise it is made of, and 2^-16 to 2^16 \
+         times is allowed: divide the strategy, or the workload or rates it is made for, by a constant, which changes \
+         nothing else"
+    )]
+    Scale {
+        /// The norm of the row of `C^-1`.
+        deviation: f64,
+    },
+    /// The errors are no finite numbers.
+    #[error("the expected error is not a finite number: the entries of the workload are too large")]
+    Loss,
+    /// More steps or parameters than any machine has room for.
+    #[error(
+        "{steps} steps of {dim} parameters are more than can be planned: at most 2^30 and 2^36"
+    )]
+    TooLarge {
+        /// `n`.
+        steps: usize,
+        /// `d`.
+        dim: usize,
+    },
     /// The clip norm is not in [`CLIP_NORMS`](crate::gradient::CLIP_NORMS).
     #[error("the clip norm must be between 1e-30 and 1e30, but it is {clip_norm}")]
     ClipNorm {
@@ -73,7 +96,7 @@ pub enum PlanError {
     /// The entries of the strategy are too small or too large for f64: rates or factors of the optimizer are.
     #[error(
         "the sensitivity must be between 1e-100 and 1e100, but it is {sensitivity:e}: the \
-         learning rates of the schedule are too small or too large"
+         strategy, or the learning rates or the workload it is made for, are too small or too large"
     )]
     Sensitivity {
         /// The sensitivity that came out.

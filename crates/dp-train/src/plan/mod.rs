@@ -157,14 +157,14 @@ impl DpPlan {
         if !SENSITIVITIES.contains(&sensitivity.value) {
             return Err(PlanError::Sensitivity { sensitivity: sensitivity.value });
         }
-        if matches!(request.method, Method::Own | Method::Aof { .. }) {
-            let growth = loss::noise_growth(&strategy)?;
-            // A range has no NaN in it.
-            if !(0.0..=MOST_GROWTH).contains(&growth) {
-                return Err(PlanError::Growth { growth });
-            }
+        if !has_known_noise(&request) {
+            check_noise(&request, &strategy)?;
         }
         let decoder = loss::decoder_norms(&request.workload()?, &strategy)?;
+        let loss = decoder.loss(&sensitivity, request.steps);
+        if ![loss.expected_error, loss.max_error, loss.final_error].iter().all(|x| x.is_finite()) {
+            return Err(PlanError::Loss);
+        }
         let noise_std = noise_std(&request, noise_multiplier, &sensitivity);
         let per_example = noise_std / request.batch_size as f64;
         let record = PlanRecord {
@@ -176,7 +176,7 @@ impl DpPlan {
             noise_multiplier,
             sum_rounding: SUM_ROUNDING,
             noise_std,
-            loss: decoder.loss(&sensitivity, request.steps),
+            loss,
             iterate_noise_std: per_example
                 * (decoder.frobenius_squared / request.steps as f64).sqrt(),
             final_iterate_noise_std: per_example * decoder.last_row_squared.sqrt(),
@@ -225,10 +225,58 @@ impl DpPlan {
 const SENSITIVITIES: RangeInclusive<f64> = 1e-100..=1e100;
 
 /// Rows of noise are rounded to `2^-24` of themselves, so that `C` makes `Z` out of them only up to `2^-24` times the
-/// [growth](loss::noise_growth) of the strategy: with this limit `2^-10` of its standard deviation. Beyond it what
-/// hides the data would no longer be the Gaussian that the plan is calibrated for. Asked of strategies whose rows
-/// come from the caller or from a file; the other methods make no unstable ones.
+/// growth of the strategy: with this limit `2^-10` of its standard deviation. Beyond it what hides the data would no
+/// longer be the Gaussian that the plan is calibrated for.
 const MOST_GROWTH: f64 = 16384.0;
+
+/// Deviations of rows of noise, over that of `Z`. Sums are rounded to `2^-30` of the deviation of `Z`: with larger rows
+/// that would be finer than the sums are in f64 and hide nothing, with smaller ones it would swallow the gradient.
+const ROW_DEVIATIONS: RangeInclusive<f64> = 1.0 / 65536.0..=65536.0;
+
+/// Whether the strategy is a closed form of SGD with a constant rate, whose noise needs no check: the coefficients of
+/// the square root fall from 1, so that all zeros of its bands lie outside of the unit disc (Enestrom and Kakeya) and
+/// its inverse decays; those of the others are banded themselves.
+fn has_known_noise(request: &PlanRequest) -> bool {
+    let constant =
+        request.learning_rates.is_none() || request.strategy_for == StrategyFor::ConstantRate;
+    let closed = matches!(
+        request.method,
+        Method::Identity
+            | Method::Input
+            | Method::SquareRoot
+            | Method::Bsr { .. }
+            | Method::Bisr { .. }
+            | Method::LambdaCgd { .. }
+    );
+    constant && closed && request.workload_column.is_none()
+}
+
+/// That the noise of a strategy is the Gaussian that it should be, in the arithmetic that makes it.
+///
+/// A recurrence computes every row from the rounded rows before it, so `C` makes `Z` out of them but for an error of
+/// `2^-24 C_ii ||(C^-1)_i||`. Where the strategy comes from the caller or from a solver, the errors of all rows that
+/// `C` adds up are bounded too ([`noise_growth`](loss::noise_growth)).
+fn check_noise(request: &PlanRequest, strategy: &Strategy) -> Result<(), PlanError> {
+    let deviations = loss::noise_deviations(strategy)?;
+    let diagonal = |i: usize| strategy.row(i).first().map_or(0.0, |c| c.abs());
+    for (i, &deviation) in deviations.iter().enumerate() {
+        let growth = diagonal(i) * deviation;
+        // Ranges have no NaN in them.
+        if strategy.noising() == Noising::Recurrence && !(0.0..=MOST_GROWTH).contains(&growth) {
+            return Err(PlanError::Growth { growth });
+        }
+        if !ROW_DEVIATIONS.contains(&deviation) {
+            return Err(PlanError::Scale { deviation });
+        }
+    }
+    if matches!(request.method, Method::Own | Method::Aof { .. }) {
+        let growth = loss::noise_growth(strategy)?;
+        if !(0.0..=MOST_GROWTH).contains(&growth) {
+            return Err(PlanError::Growth { growth });
+        }
+    }
+    Ok(())
+}
 
 /// The one place where the noise gets its size.
 fn noise_std(request: &PlanRequest, multiplier: f64, sensitivity: &Sensitivity) -> f64 {

@@ -222,6 +222,10 @@ impl PlanRequest {
 
     /// Everything that can be refused before the factorization, which may take long.
     pub(crate) fn check(&self) -> Result<(), PlanError> {
+        let (steps, dim) = (self.steps, self.dim);
+        if steps > 1 << 30 || dim > 1 << 36 {
+            return Err(PlanError::TooLarge { steps, dim });
+        }
         self.participation()?;
         self.workload()?;
         calibration::multiplier(self.epsilon, self.delta)?;

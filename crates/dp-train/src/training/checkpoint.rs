@@ -1,12 +1,13 @@
 //! Checkpoints of a run: all of its state as bytes, from which it continues bit by bit.
 //!
-//! [Sealed](mf_core::sealed): a version, the [`Seal`], the seed, SHA-256 of the learning rates, the parameters, the
+//! [Sealed](mf_core::sealed): a version, the [`Seal`], the seed, SHA-256 of the learning rates and of the plan, the parameters, the
 //! momentum, the ledger, a note of the caller's, and then the state of the mechanism with a checksum of its own. A
 //! checkpoint holds the noise key: it is as confidential as the data.
 
 use std::io::{self, Read, Write};
 
 use mf_core::sealed::{SealedError, SealedReader, SealedWriter};
+use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::Training;
@@ -15,11 +16,11 @@ use crate::batches::Batches;
 use crate::ledger::Ledger;
 use crate::mechanism::Mechanism;
 use crate::noise::checkpoint::CheckpointError;
-use crate::plan::DpPlan;
+use crate::plan::{DpPlan, PlanRequest};
 use crate::seal::{Seal, SealDifference};
 use crate::seeds::RunSeed;
 
-const VERSION: &[u8; 16] = b"bandroot run 03\n";
+const VERSION: &[u8; 16] = b"bandroot run 04\n";
 
 impl Training {
     /// Writes the state, with the seal that a continuation must agree with and a note of the caller's (say, the
@@ -30,6 +31,7 @@ impl Training {
     pub fn save(&self, writer: impl Write, seal: &Seal, note: &[u8]) -> io::Result<()> {
         let mut file = SealedWriter::new(writer, VERSION)?;
         self.descent.put_identity(&mut file, seal)?;
+        file.put(&plan_digest(&self.plan)?)?;
         self.descent.put_state(&mut file)?;
         file.put_part(&serde_json::to_vec(&self.ledger)?)?;
         file.put_part(note)?;
@@ -51,19 +53,22 @@ impl Training {
     ) -> Result<(Self, Vec<u8>), ResumeError> {
         let mut file = SealedReader::new(reader, VERSION)?;
         let identity = Identity::read(&mut file)?;
+        let digest = file.array()?;
         let (parameters, momentum) = (file.floats()?, file.floats()?);
         let ledger = file.part()?;
         let note = file.part()?;
-        let rest = file.finish()?;
+        let mut rest = file.finish()?;
         let request = plan.request();
         let rates = Rates { learning_rate, factors: request.learning_rates.clone() };
         identity.check(seal, seed, &rates)?;
-        if [parameters.len(), momentum.len()] != [request.dim; 2] {
+        let same_plan = digest == plan_digest(&plan)?;
+        if !same_plan || [parameters.len(), momentum.len()] != [request.dim; 2] {
             return Err(ResumeError::OtherRun);
         }
         let mut ledger: Ledger =
             serde_json::from_slice(&ledger).map_err(|_| ResumeError::Checksum)?;
-        let mechanism = Mechanism::load(&plan, rest)?;
+        let mechanism = Mechanism::load(&plan, &mut rest)?;
+        check_end(rest)?;
         let batches = Batches::new(examples, request.batch_size, seed);
         let batches = batches.map_err(|_| ResumeError::OtherRun)?;
         let taken = mechanism.next_step();
@@ -78,6 +83,21 @@ impl Training {
         let descent = descent.resumed(request.sgd, momentum, taken);
         Ok((Self { plan, descent, mechanism, ledger }, note))
     }
+}
+
+/// SHA-256 of what was asked for and of the strategy: a run goes on with the plan that it began with, momentum and
+/// decay included. How many rows of noise are kept may change.
+fn plan_digest(plan: &DpPlan) -> io::Result<[u8; 32]> {
+    let request = PlanRequest { keep_rows: None, ..plan.request().clone() };
+    let mut hash = Sha256::new();
+    hash.update(serde_json::to_vec(&request)?);
+    hash.update(plan.record().strategy_sha256.bytes());
+    Ok(hash.finalize().into())
+}
+
+/// That nothing follows.
+pub(super) fn check_end(mut rest: impl Read) -> Result<(), ResumeError> {
+    if rest.read(&mut [0])? == 0 { Ok(()) } else { Err(ResumeError::Checksum) }
 }
 
 impl Descent {
@@ -143,8 +163,8 @@ pub enum ResumeError {
     /// Something that the gradients depend on is not what it was.
     #[error("{0}")]
     Sealed(SealDifference),
-    /// Another seed, learning rate or schedule, model or data set.
-    #[error("it belongs to another seed, learning rate or schedule, model or data set")]
+    /// Another plan, seed, learning rate or schedule, model or data set.
+    #[error("it belongs to another plan, seed, learning rate or schedule, model or data set")]
     OtherRun,
     /// The state of the mechanism is damaged or of another plan.
     #[error(transparent)]

@@ -25,7 +25,7 @@ use descent::{Descent, Rates};
 /// A run of a plan: parameters, momentum, noise and ledger move together or not at all.
 ///
 /// # Guarantees
-/// * Every example that reaches a gradient was entered in the ledger before.
+/// * A batch is entered in the ledger before its examples are given out.
 /// * What is made private is a sum of the plan's dimension and clip norm, of at most as many examples as the batch
 ///   has.
 /// * After an error no further step is taken: a run that fell out of step with its noise has ended.
@@ -69,6 +69,7 @@ impl Training {
         let mechanism = Mechanism::new(&plan, key)?;
         let ledger = Ledger::new(plan.participation(), examples)?;
         let rates = Rates { learning_rate, factors: request.learning_rates.clone() };
+        rates.check()?;
         let descent = Descent::new(request.sgd, rates, parameters, batches, seed);
         Ok(Self { plan, descent, mechanism, ledger })
     }

@@ -37,7 +37,7 @@ use mf_core::Sgd;
 use mf_core::sealed::{SealedReader, SealedWriter};
 
 use super::TrainingError;
-use super::checkpoint::{Identity, ResumeError};
+use super::checkpoint::{Identity, ResumeError, check_end};
 use super::descent::{Descent, Rates};
 use crate::batches::Batches;
 use crate::gradient::NonPrivateGradient;
@@ -180,7 +180,7 @@ impl NonPrivateTraining {
         let found_sgd = [number()?, number()?];
         let (parameters, momentum) = (file.floats()?, file.floats()?);
         let note = file.part()?;
-        file.finish()?;
+        check_end(file.finish()?)?;
         identity.check(seal, seed, &request.rates())?;
         let sgd = [request.sgd.decay_factor(), request.sgd.momentum()].map(f64::to_bits);
         let sizes = [request.steps, request.batch_size, examples as usize].map(|size| size as u64);

@@ -1,5 +1,7 @@
 //! How many examples there are, and the examples themselves.
 
+use anyhow::ensure;
+
 use super::{Data, DataName};
 use crate::config::error::ConfigError;
 use crate::data::textures::Textures;
@@ -53,9 +55,21 @@ impl Data {
             Some((_, Some(test))) => Ok(all - test),
             Some((share, None)) => Err(ConfigError::Data {
                 key: "test_share",
-                reason: format!("must leave both parts of {all} examples some, but it is {share}"),
+                reason: format!(
+                    "must leave at least one of {all} examples in each part, but it is {share}"
+                ),
             }),
         }
+    }
+
+    /// Whether the examples are published, so that a plain hash of them shows nothing.
+    pub fn is_public(&self) -> bool {
+        self.name.known().is_some()
+    }
+
+    /// Whether what the run is judged by comes from the files that are trained on: no guarantee covers it.
+    pub fn judges_by_training_files(&self) -> bool {
+        self.holds_out() || self.test_share.is_some()
     }
 
     /// Whether the run is judged by held-out training examples in place of the test examples.
@@ -79,14 +93,27 @@ impl Data {
         }
     }
 
-    /// Reads or draws the data set, as many examples as [`training_examples`](Self::training_examples)
-    /// says.
+    /// Reads or draws the data set, and sees that it has as many examples as
+    /// [`training_examples`](Self::training_examples) says.
+    ///
+    /// # Errors
+    /// The file and the record that cannot be used, or numbers that are not those of the config.
     pub fn load(&self) -> anyhow::Result<Dataset> {
         let data = match (self.name, self.name.known()) {
             (DataName::Textures, _) => self.textures().draw(),
             (_, Some(name)) => name.load(&self.folder)?,
             (_, None) => self.own()?.load()?,
         };
-        if self.holds_out() { data.for_tuning(self.validation) } else { Ok(data) }
+        let data = if self.holds_out() { data.for_tuning(self.validation)? } else { data };
+        let (found, expected) = (data.train.len(), self.training_examples()?);
+        let shape = self.shape()?;
+        ensure!(
+            data.shape == shape && found == expected,
+            "{} has {found} training examples of {}, but the config says {expected} of {shape}; if the data have \
+             changed, start a new run",
+            data.name,
+            data.shape
+        );
+        Ok(data)
     }
 }

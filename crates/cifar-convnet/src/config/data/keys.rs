@@ -28,6 +28,23 @@ impl Data {
             ("offset", self.offset.is_some(), &[Npy, Csv]),
             ("scale", self.scale.is_some(), &[Npy, Csv]),
         ];
+        let tests = ["test_images", "test_labels", "test_table"];
+        let beside = keys.iter().find(|(key, given, _)| *given && tests.contains(key));
+        if let (Some((key, ..)), Some(_)) = (beside, self.test_share) {
+            let reason = "is given beside data.test_share, which takes test examples from the training files: leave \
+                          one of them out";
+            return Err(ConfigError::Data { key, reason: reason.to_owned() });
+        }
+        let columns = self.columns.iter().flatten();
+        let twice = columns
+            .enumerate()
+            .find(|(i, name)| self.columns.iter().flatten().take(*i).any(|before| before == *name));
+        if let Some((_, name)) = twice {
+            return Err(ConfigError::Data {
+                key: "columns",
+                reason: format!("has {name:?} twice"),
+            });
+        }
         let unused = keys.iter().find(|(_, given, of)| *given && !of.contains(&self.name));
         match unused {
             None => Ok(()),

@@ -32,7 +32,7 @@ pub struct Data {
     /// Test examples to draw, for textures; 2000 if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub test_examples: Option<usize>,
-    /// Share of the examples of one's own to test on, drawn once and for all, where there are no files to test
+    /// Share of the examples of one's own to test on, drawn with a fixed seed, where there are no files to test
     /// on; class folders then lie in `folder` itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub test_share: Option<f64>,
@@ -45,7 +45,7 @@ pub struct Data {
     /// left out; needed for npy, idx and csv, where it stands for the labels of the files (for csv, also by name).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classes: Option<Classes>,
-    /// Rows and columns of an image, or one number for both. Images of folder are resized to it, which needs it;
+    /// Rows and columns of an image, or one number for both. Required for folder, whose images are resized to it;
     /// for npy and idx found in the files if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,

@@ -63,7 +63,7 @@ pub(crate) fn facts(
         },
         [count, height, width] => (count, Shape { channels: 1, height, width }),
         [count, features] => (count, Shape::vector(features)),
-        _ => bail!("it has the shape {:?}, which is that of no examples", header.shape),
+        _ => bail!("it has the shape {:?}, but 2, 3 or 4 dimensions are expected", header.shape),
     };
     Ok((count, shape, dtype))
 }

@@ -36,7 +36,9 @@ impl Listing {
         let (mut classes, mut images) = (vec![], vec![]);
         for folder in entries {
             let name = folder.file_name().and_then(|name| name.to_str());
-            let name = name.with_context(|| format!("{} is no name", folder.display()))?;
+            let name = name.with_context(|| {
+                format!("{} has a name that is not valid UTF-8", folder.display())
+            })?;
             ensure!(
                 folder.is_dir(),
                 "{} is no class folder; move it away, or into the folder of its class",
@@ -69,7 +71,7 @@ impl Listing {
             let label = classes.iter().position(|class| class == name).with_context(|| {
                 let known = classes.join(", ");
                 let folder = self.root.join(name);
-                format!("{} is the folder of no class; the classes are {known}", folder.display())
+                format!("{} does not match any class; the classes are {known}", folder.display())
             })?;
             let label = u16::try_from(label).context("too many classes")?;
             labelled.extend(images.iter().map(|path| (path, label)));

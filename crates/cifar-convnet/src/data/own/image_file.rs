@@ -35,7 +35,7 @@ pub(crate) fn read(path: &Path, shape: Shape) -> anyhow::Result<Vec<u8>> {
     fs::read(path)
         .context("it cannot be read")
         .and_then(|file| decode(&file, shape))
-        .with_context(|| format!("{} is no image that can be used", path.display()))
+        .with_context(|| format!("{} is not a usable image", path.display()))
 }
 
 /// As [`read`], of the content of a file.

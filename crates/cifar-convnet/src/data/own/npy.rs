@@ -80,7 +80,7 @@ impl Header {
         ensure!(len <= LONGEST_HEADER, "its header is said to have {len} bytes");
         let mut text = vec![0; len];
         reader.read_exact(&mut text).context("it ends in its header")?;
-        let text = String::from_utf8(text).ok().context("its header is no text")?;
+        let text = String::from_utf8(text).ok().context("its header is not valid UTF-8")?;
         parse(&text).with_context(|| format!("its header is {:?}", text.trim_end()))
     }
 

@@ -125,12 +125,14 @@ pub(crate) fn parse(
     Ok(Split::new(Numbers::Floats(numbers, columns.scaling.clone()), labels, shape))
 }
 
-/// The name of a class, or its number.
+/// The name of a class, or its number unless names are numbers themselves: 3 could then mean either.
 fn label_of(text: &str, record: usize, classes: &[String]) -> anyhow::Result<u16> {
     if let Some(found) = classes.iter().position(|class| class == text) {
         return Ok(u16::try_from(found)?);
     }
-    let number = text.parse::<i64>().ok().with_context(|| {
+    let is_number = |text: &String| text.parse::<i64>().is_ok();
+    let number = text.parse::<i64>().ok().filter(|_| !classes.iter().any(is_number));
+    let number = number.with_context(|| {
         format!("{text:?} is none of the classes {}; see data.classes", classes.join(", "))
     })?;
     label(record, i128::from(number), classes)
@@ -148,6 +150,15 @@ mod tests {
 
     fn classes() -> Vec<String> {
         ["no", "yes"].map(String::from).into()
+    }
+
+    #[test]
+    fn a_number_is_no_place_in_the_list_where_names_are_numbers() {
+        let names = ["1", "3"].map(String::from);
+        let table = |label: &str| format!("a,kind\n5,{label}\n");
+        let read = |label: &str| parse(table(label).as_bytes(), &columns(&["a"]), Some(&names));
+        assert_eq!(read("3").unwrap().labels(), [1]);
+        assert!(format!("{:#}", read("0").unwrap_err()).contains("none of the classes 1, 3"));
     }
 
     #[test]

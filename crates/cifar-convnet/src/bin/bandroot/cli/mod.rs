@@ -55,19 +55,19 @@ pub(crate) enum Command {
     Calibrate(Calibrate),
     /// Train privately, and leave a run folder that explains and proves itself
     Train(Train),
-    /// Measure again how the model of a finished run does
+    /// Evaluate the model of a finished run again
     Eval(Eval),
-    /// Print what the model of a finished run makes of new examples
+    /// Classify new examples with the model of a finished run
     ///
     /// Images of any size (PNG, JPEG) are resized as in training; arrays (.npy) and the rows of tables (.csv) are
-    /// taken as they are. A prediction only uses the trained model: it costs no privacy of the training
-    /// examples, however many are made.
+    /// taken as they are. A prediction uses nothing but the trained model: if that is private, so is every
+    /// prediction, however many are made.
     Predict(Predict),
     /// Train a grid of configs and seeds, until nothing is missing; many processes may share one folder
     Sweep(Sweep),
-    /// Set everything that was recorded beside the paper: a web page, tables and figures
+    /// Compare all recorded results with the paper: a web page, tables and figures
     Report(Report),
-    /// Look after recorded results
+    /// Manage recorded results
     #[command(subcommand)]
     Results(Results),
     /// Show what a config promises, before any data is read

@@ -75,7 +75,7 @@ pub(crate) struct Verify {
     /// The folder of a run, with its privacy.json
     pub(crate) run: PathBuf,
 
-    /// Say no also if the numbers hold but the noise seed was fixed, so that the run is not private
+    /// Also fail if the numbers hold but the noise seed was fixed, so that the run is not private
     #[arg(long)]
     pub(crate) require_private: bool,
 

@@ -110,7 +110,7 @@ pub(crate) struct Report {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
-    /// Print one JSON object that counts instead of text
+    /// Print the counts as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -99,7 +99,7 @@ fn verify_known(name: Name, folder: &Path) -> anyhow::Result<()> {
 fn verify_own(data: &Dataset) -> anyhow::Result<()> {
     let Dataset { name, shape, classes, train, test } = data;
     let mut text =
-        format!("{name}: {shape}, {} classes, all labels and numbers are right\n", classes.len());
+        format!("{name}: {shape}, {} classes, all labels and values are valid\n", classes.len());
     for (part, split) in [("train", train), ("test", test)] {
         text += &format!("{part:<5}  {} examples  SHA-256 {}\n", split.len(), split.sha256());
     }
@@ -122,25 +122,34 @@ fn show(Show { which, out, columns }: &Show) -> anyhow::Result<()> {
     files::write(out, &sheet::png(&data, *columns)?)?;
     let rows: Vec<String> =
         data.classes.iter().enumerate().map(|(label, class)| format!("{label} {class}")).collect();
-    output::print(&format!("{}: {columns} of each, rows {}", out.display(), rows.join(", ")))
+    output::print(&format!("{}: up to {columns} of each, rows {}", out.display(), rows.join(", ")))
 }
 
 fn export(Export { which, out }: &Export) -> anyhow::Result<()> {
     let data = load(which)?;
-    fs::create_dir_all(out).with_context(|| format!("could not create {}", out.display()))?;
-    let write = |split: &Split, file: &str| {
+    let records = |split: &Split| {
         let mut records = vec![];
         for (index, &label) in split.labels().iter().enumerate() {
             let (Ok(label), Some(image)) = (u8::try_from(label), split.image(index)) else {
                 let name = data.name;
-                bail!(BadArgument(format!("{name} has labels or numbers that are no bytes")));
+                bail!(BadArgument(format!(
+                    "{name} has labels or values that do not fit in a byte"
+                )));
             };
             records.push(label);
             records.extend_from_slice(image);
         }
-        let path: &Path = &out.join(file);
-        files::write(path, &records)?;
-        anyhow::Ok(format!("{}: {} records\n", path.display(), split.len()))
+        anyhow::Ok(records)
     };
-    output::print(&(write(&data.train, "train.bin")? + &write(&data.test, "test.bin")?))
+    let (train, test) = (records(&data.train)?, records(&data.test)?);
+    fs::create_dir_all(out).with_context(|| format!("could not create {}", out.display()))?;
+    let mut text = String::new();
+    for (file, records, split) in
+        [("train.bin", train, &data.train), ("test.bin", test, &data.test)]
+    {
+        let path = out.join(file);
+        files::write(&path, &records)?;
+        text += &format!("{}: {} records\n", path.display(), split.len());
+    }
+    output::print(&text)
 }

@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &Eval) -> anyhow::Result<()> {
         // With a share held out, what stands in the place of the test examples is that share.
         config.data.validation = 0.0;
     }
-    let data = config.load_data()?;
+    let data = config.data.load()?;
     let examples = if split == SplitName::Train { &data.train } else { &data.test };
     let mut engine = config.engine.build(&architecture)?;
     let classes = data.classes.len();

@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &Train) -> anyhow::Result<()> {
     plan::warn_of_delta(&experiment.config, &file);
     let engine = experiment.config.engine.build(&experiment.architecture);
     let engine = engine.map_err(|error| refuse(&error))?;
-    let data = experiment.config.load_data()?;
+    let data = experiment.config.data.load()?;
     let place = resumed.map_or_else(|| Place::New(folder.clone()), Place::Resumed);
     let session = Session::start(&experiment, &data, engine, place)?;
 
