@@ -9,7 +9,6 @@ use mf_core::Sgd;
 use crate::config::error::ConfigError;
 use crate::config::privacy::{Guarantee, Privacy};
 use crate::config::{self, Config, Noise, Record};
-use crate::data::Dataset;
 use crate::factorizations::{Choice, Solver};
 
 /// What is run: everything that is settled before any data is read, each computed once.

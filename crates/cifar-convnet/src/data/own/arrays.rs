@@ -194,6 +194,6 @@ mod tests {
         refused(array("<f4", "(1, 4)", &numbers), &vector, "4 numbers");
         refused(array("|u1", "(1, 2)", &[1, 2]), &vector, "data.dtype");
         refused(array("<i4", "(1, 2)", &[0; 8]), &vector, "int32");
-        refused(array("<f4", "(4,)", &numbers), &vector, "no examples");
+        refused(array("<f4", "(4,)", &numbers), &vector, "dimensions are expected");
     }
 }

@@ -121,8 +121,8 @@ fn text(summary: &Summary) -> String {
     text += &format!("privacy        {statement}\n");
     if let Some(epsilon) = summary.epsilon.filter(|_| summary.private) {
         text += &format!(
-            "meaning        for any two neighbours, an outcome is at most e^{epsilon} times as likely on one as on \
-             the other, up to delta\n"
+            "meaning        an outcome is at most e^{epsilon} times as likely on one neighbour as on the other, up to \
+             delta\n"
         );
     }
     if let Some(speed) = summary.examples_per_second {
