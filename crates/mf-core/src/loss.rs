@@ -223,7 +223,7 @@ pub fn noise_deviations(strategy: &Strategy) -> Result<Vec<f64>> {
 /// Rows of noise are rounded. A relative error `u` in each of them is an error of at most this number times
 /// `u` in `Z`, in units of its standard deviation. It is 1 for the identity and grows without bound for a
 /// strategy whose inverse is unstable; infinite or NaN if the inverse overflows. As
-/// [`noise_deviations`], and O(n p) more.
+/// [`noise_deviations`], and O(p) more for a Toeplitz strategy, O(n p) otherwise.
 ///
 /// # Errors
 /// As [`noise_deviations`].
@@ -233,6 +233,10 @@ pub fn noise_growth(strategy: &Strategy) -> Result<f64> {
         let row = strategy.row(i).iter().enumerate();
         row.map(|(lag, c)| c.abs() * deviations[i - lag]).sum()
     };
+    if strategy.as_toeplitz().is_some() {
+        // Deviations do not fall from row to row, and the last row has all coefficients.
+        return Ok(of_row(strategy.steps() - 1));
+    }
     // Not a number is larger than any: it must not get lost in a maximum.
     let larger = |x: f64, y: f64| if y > x || y.is_nan() { y } else { x };
     Ok((0..strategy.steps()).map(of_row).fold(0.0, larger))

@@ -237,8 +237,6 @@ const ROW_DEVIATIONS: RangeInclusive<f64> = 1.0 / 65536.0..=65536.0;
 /// the square root fall from 1, so that all zeros of its bands lie outside of the unit disc (Enestrom and Kakeya) and
 /// its inverse decays; those of the others are banded themselves.
 fn has_known_noise(request: &PlanRequest) -> bool {
-    let constant =
-        request.learning_rates.is_none() || request.strategy_for == StrategyFor::ConstantRate;
     let closed = matches!(
         request.method,
         Method::Identity
@@ -248,34 +246,45 @@ fn has_known_noise(request: &PlanRequest) -> bool {
             | Method::Bisr { .. }
             | Method::LambdaCgd { .. }
     );
-    constant && closed && request.workload_column.is_none()
+    closed && is_constant(request)
+}
+
+/// Whether the strategy is made for SGD with a constant rate.
+fn is_constant(request: &PlanRequest) -> bool {
+    let constant = request.strategy_for == StrategyFor::ConstantRate;
+    request.workload_column.is_none() && (constant || request.learning_rates.is_none())
 }
 
 /// That the noise of a strategy is the Gaussian that it should be, in the arithmetic that makes it.
 ///
 /// A recurrence computes every row from the rounded rows before it, so `C` makes `Z` out of them but for an error of
-/// `2^-24 C_ii ||(C^-1)_i||`. Where the strategy comes from the caller or from a solver, the errors of all rows that
-/// `C` adds up are bounded too ([`noise_growth`](loss::noise_growth)).
+/// `2^-24 C_ii ||(C^-1)_i||`. Where the strategy comes from the caller or a solver, or is made for a schedule or a workload
+/// of the caller's, the errors of all rows that `C` adds up are bounded too ([`noise_growth`](loss::noise_growth)).
 fn check_noise(request: &PlanRequest, strategy: &Strategy) -> Result<(), PlanError> {
     let deviations = loss::noise_deviations(strategy)?;
     let diagonal = |i: usize| strategy.row(i).first().map_or(0.0, |c| c.abs());
-    for (i, &deviation) in deviations.iter().enumerate() {
-        let growth = diagonal(i) * deviation;
-        // Ranges have no NaN in them.
-        if strategy.noising() == Noising::Recurrence && !(0.0..=MOST_GROWTH).contains(&growth) {
-            return Err(PlanError::Growth { growth });
-        }
-        if !ROW_DEVIATIONS.contains(&deviation) {
-            return Err(PlanError::Scale { deviation });
-        }
+    // Not a number is larger than any: it must not get lost in a maximum.
+    let larger = |x: f64, y: f64| if y > x || y.is_nan() { y } else { x };
+    let fed_back = deviations.iter().enumerate().map(|(i, deviation)| diagonal(i) * deviation);
+    let growth = match strategy.noising() {
+        Noising::Recurrence => fed_back.fold(0.0, larger),
+        Noising::Taps(_) | Noising::Buffers(_) => 0.0,
+    };
+    // Ranges have no NaN in them.
+    if !(0.0..=MOST_GROWTH).contains(&growth) {
+        return Err(PlanError::Growth { growth });
     }
-    if matches!(request.method, Method::Own | Method::Aof { .. }) {
+    let solved = matches!(request.method, Method::Own | Method::Aof { .. });
+    if solved || !is_constant(request) {
         let growth = loss::noise_growth(strategy)?;
         if !(0.0..=MOST_GROWTH).contains(&growth) {
             return Err(PlanError::Growth { growth });
         }
     }
-    Ok(())
+    match deviations.iter().find(|deviation| !ROW_DEVIATIONS.contains(*deviation)) {
+        Some(&deviation) => Err(PlanError::Scale { deviation }),
+        None => Ok(()),
+    }
 }
 
 /// The one place where the noise gets its size.
