@@ -97,13 +97,14 @@ fn text(value: &Value) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::path::Path;
 
     use super::super::file::check;
     use super::*;
 
-    fn config(more: &str) -> Config {
+    /// A private run on textures, with more keys of `[data]`.
+    pub(crate) fn config(more: &str) -> Config {
         let text = format!(
             "[data]\nname = 'textures'\n{more}\n[model]\nname = 'convnet'\n\
              [privacy]\nepsilon = 4\ndelta = 1e-5\nclip_norm = 1.0\n[noise]\nmethod = 'bsr'\n\

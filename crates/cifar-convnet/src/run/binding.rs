@@ -35,19 +35,8 @@ pub(super) fn seal(
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-    use crate::config::file::check;
-
-    fn config(more: &str) -> Config {
-        let text = format!(
-            "[data]\nname = 'textures'\n{more}\n[model]\nname = 'convnet'\n\
-             [privacy]\nepsilon = 4\ndelta = 1e-5\nclip_norm = 1.0\n[noise]\nmethod = 'bsr'\n\
-             [optimizer]\nlearning_rate = 0.5\n[training]\nepochs = 2\nbatch_size = 100\n"
-        );
-        check(text.parse().unwrap(), Path::new("a.toml")).unwrap()
-    }
+    use crate::config::canonical::tests::config;
 
     #[test]
     fn a_run_is_bound_to_all_that_its_numbers_depend_on_and_to_nothing_else() {
