@@ -1,4 +1,4 @@
-//! The folder of a run: it explains and proves itself.
+//! The folder of a run, which describes itself and can be verified.
 //!
 //! | file | what |
 //! |---|---|
@@ -11,6 +11,8 @@
 //! | `parameters.safetensors` | the trained model, with PyTorch's names and layouts |
 //! | `summary.json` | what was reached, what is claimed |
 //! | `continuations.json` | how far the run has got, to notice if a checkpoint is continued twice |
+//! | `data-salt` | the salt of the training data's hash, for data that are not public; not to be published |
+//! | `failed.json` | why a run of a sweep failed |
 //! | `checkpoint-STEP.bin` | the last two states while the run goes on; secret, they hold the noise key |
 //! | `summary.json.pending` | the summary of a run that has ended, until its secrets are gone |
 //!

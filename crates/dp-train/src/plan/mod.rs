@@ -226,7 +226,8 @@ const SENSITIVITIES: RangeInclusive<f64> = 1e-100..=1e100;
 
 /// Rows of noise are rounded to `2^-24` of themselves, so that `C` makes `Z` out of them only up to `2^-24` times the
 /// growth of the strategy: with this limit `2^-10` of its standard deviation. Beyond it what hides the data would no
-/// longer be the Gaussian that the plan is calibrated for.
+/// longer be the Gaussian that the plan is calibrated for. The 1 part in 10^6 that certificates state as their limit is
+/// that of strategies whose growth is near 1, as the closed forms have it; up to this limit it is not proven.
 const MOST_GROWTH: f64 = 16384.0;
 
 /// Deviations of rows of noise, over that of `Z`. Sums are rounded to `2^-30` of the deviation of `Z`: with larger rows
@@ -258,8 +259,9 @@ fn is_constant(request: &PlanRequest) -> bool {
 /// That the noise of a strategy is the Gaussian that it should be, in the arithmetic that makes it.
 ///
 /// A recurrence computes every row from the rounded rows before it, so `C` makes `Z` out of them but for an error of
-/// `2^-24 C_ii ||(C^-1)_i||`. Where the strategy comes from the caller or a solver, or is made for a schedule or a workload
-/// of the caller's, the errors of all rows that `C` adds up are bounded too ([`noise_growth`](loss::noise_growth)).
+/// `2^-24 C_ii ||(C^-1)_i||`. Where the strategy comes from the caller or a solver, or is made for a schedule or a
+/// workload of the caller's, the errors of all rows that `C` adds up are bounded too
+/// ([`noise_growth`](loss::noise_growth)).
 fn check_noise(request: &PlanRequest, strategy: &Strategy) -> Result<(), PlanError> {
     let deviations = loss::noise_deviations(strategy)?;
     let diagonal = |i: usize| strategy.row(i).first().map_or(0.0, |c| c.abs());

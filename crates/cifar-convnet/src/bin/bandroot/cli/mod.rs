@@ -53,7 +53,7 @@ pub(crate) enum Command {
     Reproduce(Reproduce),
     /// Find the noise multiplier for (epsilon, delta), or epsilon for a noise multiplier
     Calibrate(Calibrate),
-    /// Train privately, and leave a run folder that explains and proves itself
+    /// Train privately, and leave a run folder that describes itself and can be verified
     Train(Train),
     /// Evaluate the model of a finished run again
     Eval(Eval),
