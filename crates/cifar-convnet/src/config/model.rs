@@ -1,7 +1,9 @@
 //! What is trained: a model by name, or layer by layer.
 
 use crate::convnet;
-use dp_train::model::{Architecture, ArchitectureError, Layer, Shape};
+use dp_train::model::{
+    Architecture, ArchitectureError, Distribution, Initialization, Layer, Shape,
+};
 use schemars::JsonSchema;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -25,6 +27,18 @@ pub struct Model {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "layers")]
     #[schemars(with = "Option<Vec<serde_json::Value>>")]
     pub layers: Option<Vec<Layer>>,
+    /// How the weights are drawn before the first step: as PyTorch does, or as He et al. do for ReLU, which keeps
+    /// the signal from shrinking from layer to layer.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub init: Distribution,
+    /// Whether the last layer starts at zero: all classes are equally likely then.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub zero_head: bool,
+}
+
+/// Whether a key may be left out of files and canonical forms, which had none before the key was there.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// A model by name.
@@ -52,6 +66,11 @@ fn layers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Layer
 }
 
 impl Model {
+    /// How its parameters begin.
+    pub fn initialization(&self) -> Initialization {
+        Initialization { distribution: self.init, zero_head: self.zero_head }
+    }
+
     /// The layers of the model for the examples and classes of a data set.
     pub fn architecture(&self, data: &Data) -> Result<Architecture, ConfigError> {
         let (shape, classes) = (data.shape()?, data.classes()?.len());

@@ -5,7 +5,6 @@ use std::io::BufRead;
 use anyhow::{Context, bail};
 use dp_train::engine::{Batch, BatchMetrics, GradientEngine};
 use dp_train::gradient::NonPrivateGradient;
-use dp_train::model::initial_parameters;
 use dp_train::seal::{Seal, SealDifference};
 use dp_train::seeds::{NoiseKey, RunSeed};
 use dp_train::training::Training;
@@ -58,7 +57,7 @@ impl State {
     pub(super) fn begin(experiment: &Experiment, data: &Dataset) -> anyhow::Result<State> {
         let Experiment { config, kind, architecture, .. } = experiment;
         let (seed, examples) = (RunSeed(config.training.seed), examples(data)?);
-        let parameters = initial_parameters(architecture, seed);
+        let parameters = config.model.initialization().draw(architecture, seed);
         Ok(match kind {
             Kind::Private(plan) => {
                 let key = match config.privacy.noise_seed() {

@@ -28,6 +28,6 @@ mod tests;
 
 pub use architecture::{Architecture, Flops, Parameter};
 pub use error::ArchitectureError;
-pub use init::initial_parameters;
+pub use init::{Distribution, Initialization, initial_parameters};
 pub use layer::Layer;
 pub use shape::Shape;

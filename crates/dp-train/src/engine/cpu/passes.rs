@@ -3,7 +3,6 @@
 use crate::engine::cpu::kernels::activation::{activate, differentiate};
 use crate::engine::cpu::kernels::plane::Plane;
 use crate::engine::cpu::kernels::pool;
-use crate::engine::cpu::kernels::reduce::Target;
 use crate::engine::cpu::loss::cross_entropy;
 use crate::engine::cpu::network::Op;
 use crate::engine::cpu::workspace::{Model, Tally, Workspace};
@@ -29,10 +28,7 @@ impl Workspace {
                 }
                 Op::Pool(pool) => pool::forward(isa, pool, samples, x, y),
                 Op::GroupNorm(norm) => {
-                    let pairs = x.chunks_exact(input.len()).zip(y.chunks_exact_mut(output.len()));
-                    for (x, y) in pairs.take(samples) {
-                        norm.forward(parameters, x, y);
-                    }
+                    norm.forward(isa, samples, parameters, (x, y), &mut self.moments[i]);
                 }
                 Op::Copy => copy((input, output), samples, x, y),
             }
@@ -72,11 +68,15 @@ impl Workspace {
             if let Some(f) = stage.activation {
                 differentiate(isa, f, output, gradient, samples, y, dy);
             }
+            let (target, weights) = (&network.gradients[i], &weights[i]);
+            if let Op::GroupNorm(norm) = &stage.op {
+                // The gradients of its parameters come with that of its input.
+                let dx = (i > 0).then_some(&mut *dx);
+                norm.backward(isa, samples, parameters, (x, dy), dx, &mut self.moments[i]);
+            }
             if i == 0 {
                 break;
             }
-            let (input, target) = (&network.values[i], &network.gradients[i]);
-            let weights = &weights[i];
             match &stage.op {
                 Op::Convolution(convolution) => {
                     let scratch = self.shared.lend(&mut self.transformed[i]);
@@ -86,16 +86,7 @@ impl Workspace {
                     grouped.input_gradient(isa, samples, weights, dy, dx, &mut self.groups[i]);
                 }
                 Op::Pool(pool) => pool::backward(isa, pool, samples, x, y, dy, dx),
-                Op::GroupNorm(norm) => {
-                    for sample in 0..samples {
-                        let x = &x[sample * input.len()..][..input.len()];
-                        let dy = &dy[sample * gradient.len()..][..gradient.len()];
-                        let dx = &mut dx[sample * target.len()..][..target.len()];
-                        let values = &mut self.row[norm.packed.clone()];
-                        let row = Target { values, keep: false };
-                        norm.backward(parameters, x, dy, Some(dx), row);
-                    }
-                }
+                Op::GroupNorm(_) => {}
                 Op::Copy => copy((gradient, target), samples, dy, dx),
             }
         }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::engine::cpu::kernels::reduce::Target;
+use crate::engine::cpu::kernels::reduce::{Target, add_scaled};
 use crate::engine::cpu::network::Op;
 use crate::engine::cpu::workspace::{Model, Workspace};
 
@@ -16,7 +16,7 @@ impl Workspace {
         samples: Range<usize>,
         sum: Option<&mut [f32]>,
     ) {
-        let Model { isa, network, parameters, .. } = model;
+        let Model { isa, network, .. } = model;
         let keep = sum.is_some();
         let target = sum.unwrap_or(&mut self.row);
         let (plane, gradient) = (&network.values[i], &network.gradients[i + 1]);
@@ -34,11 +34,12 @@ impl Workspace {
                 grouped.weight_gradient(isa, samples.len(), x, dy, target, &mut self.groups[i]);
             }
             Op::GroupNorm(norm) => {
+                let target = &mut target[norm.packed.clone()];
+                if !keep {
+                    target.fill(0.0);
+                }
                 for sample in samples {
-                    let x = &x[sample * plane.len()..][..plane.len()];
-                    let dy = &dy[sample * gradient.len()..][..gradient.len()];
-                    let target = Target { values: &mut target[norm.packed.clone()], keep };
-                    norm.backward(parameters, x, dy, None, target);
+                    add_scaled(isa, 1.0, norm.gradient(&self.moments[i], sample), target);
                 }
             }
             Op::Pool(_) | Op::Copy => {}

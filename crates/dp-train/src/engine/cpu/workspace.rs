@@ -5,6 +5,7 @@ use std::ops::AddAssign;
 use crate::engine::cpu::convolution::Method;
 use crate::engine::cpu::kernels::gram::Grams;
 use crate::engine::cpu::kernels::grouped::Channels;
+use crate::engine::cpu::kernels::normalization::Moments;
 use crate::engine::cpu::kernels::packing::Weights;
 use crate::engine::cpu::kernels::plane::Plane;
 use crate::engine::cpu::kernels::scratch::Scratch;
@@ -65,6 +66,8 @@ pub(crate) struct Workspace {
     pub(super) transformed: Vec<Vec<f32>>,
     /// One group's channels, per stage.
     pub(super) groups: Vec<Channels>,
+    /// What group normalizations keep of the block, per stage.
+    pub(super) moments: Vec<Moments>,
     pub(super) shared: Shared,
     /// One example's gradient of the layers that are instantiated.
     pub(super) row: Vec<f32>,
@@ -83,7 +86,7 @@ impl Workspace {
         let buffers = |planes: &[Plane]| {
             planes.iter().map(|plane| vec![0.0; samples * plane.len()]).collect::<Vec<_>>()
         };
-        let (mut transformed, mut groups) = (Vec::new(), Vec::new());
+        let (mut transformed, mut groups, mut moments) = (Vec::new(), Vec::new(), Vec::new());
         let (mut scratch, mut patches) = (0, 0);
         for stage in &network.stages {
             let mut floats = 0;
@@ -104,12 +107,17 @@ impl Workspace {
                 Op::Grouped(grouped) => grouped.channels(),
                 _ => Channels::default(),
             });
+            moments.push(match &stage.op {
+                Op::GroupNorm(norm) => norm.moments(samples),
+                _ => Moments::default(),
+            });
         }
         Self {
             values: buffers(&network.values),
             gradients: buffers(&network.gradients),
             transformed,
             groups,
+            moments,
             shared: Shared {
                 left: vec![0.0; scratch],
                 right: vec![0.0; scratch],

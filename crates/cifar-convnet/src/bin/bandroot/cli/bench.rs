@@ -1,16 +1,20 @@
 //! The arguments of `bandroot bench`.
 
-use clap::{Args, Subcommand, ValueEnum};
+use std::convert::Infallible;
+use std::fmt::{self, Display, Formatter};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Subcommand};
 use dp_train::engine::{ConvolutionMethod, Device};
-use serde::Serialize;
 
 /// What to measure.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
     /// Examples per second: forward, plain gradient, private gradient
     ///
-    /// Devices, batches, threads and convolutions may be lists, say 1,2: everything is measured then, devices and
-    /// threads taking turns.
+    /// Devices, models, batches, threads and convolutions may be lists, say 1,2: everything is measured then, devices,
+    /// models and threads taking turns.
     Engine(BenchEngine),
 }
 
@@ -37,9 +41,9 @@ pub(crate) struct BenchEngine {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub(crate) microbatch: Option<u16>,
 
-    /// The model
-    #[arg(long, value_enum, default_value_t = Preset::Convnet)]
-    pub(crate) model: Preset,
+    /// The model: convnet, convnet-tanh, or a config whose model it is
+    #[arg(long, value_name = "NAME|CONFIG", value_delimiter = ',', default_value = "convnet")]
+    pub(crate) model: Vec<BenchModel>,
 
     /// How 3 x 3 convolutions are computed
     #[arg(long, value_enum, value_delimiter = ',', default_value = "winograd")]
@@ -54,12 +58,35 @@ pub(crate) struct BenchEngine {
     pub(crate) json: bool,
 }
 
-/// A model by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Preset {
+/// A model by name, or that of a config.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum BenchModel {
     /// The ConvNet of the paper
     Convnet,
     /// The same convolutions with tanh, and two linear layers
     ConvnetTanh,
+    /// The one that a config describes, for the examples of its data.
+    Config(PathBuf),
+}
+
+impl FromStr for BenchModel {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(match text {
+            "convnet" => Self::Convnet,
+            "convnet-tanh" => Self::ConvnetTanh,
+            path => Self::Config(path.into()),
+        })
+    }
+}
+
+impl Display for BenchModel {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Convnet => f.write_str("convnet"),
+            Self::ConvnetTanh => f.write_str("convnet-tanh"),
+            Self::Config(path) => path.display().fmt(f),
+        }
+    }
 }

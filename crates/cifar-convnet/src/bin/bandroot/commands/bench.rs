@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
+use anyhow::Context;
 use cifar_convnet::convnet;
 use clap::ValueEnum;
 use dp_train::engine::{Batch, ConvolutionMethod, Device, GradientEngine, sgemm_seconds};
@@ -11,7 +12,7 @@ use dp_train::model::{Architecture, initial_parameters};
 use dp_train::seeds::RunSeed;
 use serde::Serialize;
 
-use crate::cli::{Bench, BenchEngine, Preset};
+use crate::cli::{Bench, BenchEngine, BenchModel};
 use crate::terminal::table::Table;
 use crate::terminal::{output, progress};
 use cifar_convnet::config;
@@ -39,7 +40,7 @@ struct EngineSpeeds {
     device: Device,
     /// What computed, with its instructions.
     description: String,
-    model: Preset,
+    model: String,
     convolution: ConvolutionMethod,
     rounds: usize,
 }
@@ -61,61 +62,94 @@ pub(crate) fn run(command: &Bench) -> anyhow::Result<()> {
 }
 
 /// An engine and what was measured of it: the seconds of forward, plain, private and sgemm in every round.
-struct Measured {
+struct Measured<'a> {
+    model: &'a Model,
     device: Device,
     engine: Box<dyn GradientEngine>,
     threads: usize,
     seconds: [Vec<f64>; 4],
 }
 
-/// All devices and numbers of threads, the passes of each and sgemm taking turns, so that all meet the same
+/// A model with a batch for it.
+struct Model {
+    name: String,
+    architecture: Architecture,
+    parameters: Vec<f32>,
+    images: Vec<f32>,
+    labels: Vec<u32>,
+}
+
+impl Model {
+    fn new(model: &BenchModel, size: usize) -> anyhow::Result<Self> {
+        let architecture = match model {
+            BenchModel::Convnet => convnet::convnet(),
+            BenchModel::ConvnetTanh => convnet::convnet_tanh(),
+            BenchModel::Config(path) => {
+                let config = config::file::read(path, &[])?;
+                config
+                    .model
+                    .architecture(&config.data)
+                    .with_context(|| path.display().to_string())?
+            }
+        };
+        let parameters = initial_parameters(&architecture, RunSeed(1));
+        let (images, labels) = examples(&architecture, size);
+        Ok(Self { name: model.to_string(), architecture, parameters, images, labels })
+    }
+}
+
+/// All devices, models and numbers of threads, the passes of each and sgemm taking turns, so that all meet the same
 /// disturbances.
 fn measure(
     arguments: &BenchEngine,
     convolution: ConvolutionMethod,
     size: usize,
 ) -> anyhow::Result<Vec<EngineSpeeds>> {
-    let architecture = match arguments.model {
-        Preset::Convnet => convnet::convnet(),
-        Preset::ConvnetTanh => convnet::convnet_tanh(),
-    };
-    let mut engines = engines(arguments, convolution, &architecture)?;
+    let models: Vec<Model> = arguments
+        .model
+        .iter()
+        .map(|model| Model::new(model, size))
+        .collect::<anyhow::Result<_>>()?;
+    let mut engines = engines(arguments, convolution, &models)?;
     let rounds = arguments.rounds as usize;
-    let parameters = initial_parameters(&architecture, RunSeed(1));
-    let (images, labels) = examples(&architecture, size);
-    let batch = Batch::new(&images, &labels);
-    let mut logits = vec![0.0; size * architecture.output().len()];
-    let mut pass = |engine: &mut dyn GradientEngine| -> anyhow::Result<[f64; 3]> {
+    let classes = models.iter().map(|model| model.architecture.output().len()).max().unwrap_or(0);
+    let mut logits = vec![0.0; size * classes];
+    let mut pass = |measured: &mut Measured<'_>| -> anyhow::Result<[f64; 3]> {
+        let Measured {
+            model: Model { architecture, parameters, images, labels, .. }, engine, ..
+        } = measured;
+        let (batch, logits) =
+            (Batch::new(images, labels), &mut logits[..size * architecture.output().len()]);
         let start = Instant::now();
-        engine.forward(&parameters, &images, &mut logits)?;
+        engine.forward(parameters, images, logits)?;
         let forward = start.elapsed().as_secs_f64();
         let start = Instant::now();
-        black_box(engine.gradient_sum(&parameters, batch)?);
+        black_box(engine.gradient_sum(parameters, batch)?);
         let plain = start.elapsed().as_secs_f64();
         let start = Instant::now();
-        black_box(engine.clipped_sum(&parameters, batch, 1.0)?);
+        black_box(engine.clipped_sum(parameters, batch, 1.0)?);
         Ok([forward, plain, start.elapsed().as_secs_f64()])
     };
     let bar = progress::bar(rounds as u64 + 1).with_message("rounds");
     // The first round allocates. The memory is read before sgemm takes its own.
     for measured in &mut engines {
-        pass(&mut *measured.engine)?;
+        pass(measured)?;
     }
     bar.inc(1);
     let peak_memory_bytes = memory::peak();
     for _ in 0..rounds {
         for measured in &mut engines {
-            let [forward, plain, private] = pass(&mut *measured.engine)?;
+            let [forward, plain, private] = pass(measured)?;
             let round = [forward, plain, private, sgemm_seconds(measured.threads)];
             measured.seconds.iter_mut().zip(round).for_each(|(all, one)| all.push(one));
         }
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let report = |measured: Measured| {
+    let report = |measured: Measured<'_>| {
         let [forward, plain, private, sgemm] = measured.seconds.map(median).map(f64::recip);
         let rate = |batches: f64| size as f64 * batches;
-        let flops = architecture.flops();
+        let flops = measured.model.architecture.flops();
         let gflops = |flops: u64, batches: f64| flops as f64 * rate(batches) / 1e9;
         let sgemm_gflops = measured.threads as f64 * 2.0 * 1.024_f64.powi(3) * sgemm;
         let private_gflops = gflops(flops.gradient(), private);
@@ -133,7 +167,7 @@ fn measure(
             peak_memory_bytes,
             device: measured.device,
             description: measured.engine.describe().name,
-            model: arguments.model,
+            model: measured.model.name.clone(),
             convolution,
             rounds,
         }
@@ -141,29 +175,32 @@ fn measure(
     Ok(engines.into_iter().map(report).collect())
 }
 
-/// An engine for every device and number of threads.
-fn engines(
+/// An engine for every device, model and number of threads.
+fn engines<'a>(
     arguments: &BenchEngine,
     convolution: ConvolutionMethod,
-    architecture: &Architecture,
-) -> anyhow::Result<Vec<Measured>> {
+    models: &'a [Model],
+) -> anyhow::Result<Vec<Measured<'a>>> {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let asked: Vec<Option<usize>> = match &arguments.threads[..] {
         [] => vec![None],
         threads => threads.iter().map(|&threads| Some(threads.into())).collect(),
     };
+    let microbatch = arguments.microbatch.map(usize::from);
     let mut engines = Vec::new();
     for &device in &arguments.device {
-        for &threads in &asked {
-            let microbatch = arguments.microbatch.map(usize::from);
-            let settings = config::engine::Engine { device, threads, convolution, microbatch };
-            engines.push(Measured {
-                device,
-                engine: settings.build(architecture)?,
-                // The limit is that of the CPU, whatever computes.
-                threads: threads.unwrap_or(cores),
-                seconds: Default::default(),
-            });
+        for model in models {
+            for &threads in &asked {
+                let settings = config::engine::Engine { device, threads, convolution, microbatch };
+                engines.push(Measured {
+                    model,
+                    device,
+                    engine: settings.build(&model.architecture)?,
+                    // The limit is that of the CPU, whatever computes.
+                    threads: threads.unwrap_or(cores),
+                    seconds: Default::default(),
+                });
+            }
         }
     }
     Ok(engines)
@@ -208,9 +245,10 @@ fn text(report: &EngineSpeeds) -> String {
     )
 }
 
-/// One row per measurement, and how private gradients scale with the threads.
+/// One row per measurement, how private gradients scale with the threads, and how models compare.
 fn table(reports: &[EngineSpeeds]) -> String {
     let mut table = Table::new(&[
+        "model",
         "device",
         "method",
         "threads",
@@ -223,12 +261,13 @@ fn table(reports: &[EngineSpeeds]) -> String {
         "sgemm GFLOP/s",
         "fraction",
     ]);
-    let mut scaling = String::new();
+    let mut ratios = String::new();
     for report in reports {
         let rate = |rate: f64| format!("{rate:.0}");
         let (device, method) = (name_of(report.device), name_of(report.convolution));
         let private = report.private_samples_per_second;
         table.push(vec![
+            report.model.clone(),
             device.clone(),
             method.clone(),
             report.threads.to_string(),
@@ -246,19 +285,26 @@ fn table(reports: &[EngineSpeeds]) -> String {
                 |report: &EngineSpeeds| (report.device, report.convolution, report.batch_size);
             key(other) == key(report)
         };
-        let first = reports.iter().find(alike).unwrap_or(report);
-        if first.threads != report.threads {
-            scaling += &format!(
-                "{device}, {method}, batch {}: {} threads are {:.2} x {}\n",
-                report.batch_size,
-                report.threads,
+        let model = |other: &&EngineSpeeds| alike(other) && other.model == report.model;
+        let threads = |other: &&EngineSpeeds| alike(other) && other.threads == report.threads;
+        let EngineSpeeds { batch_size, threads: count, model: name, .. } = report;
+        if let Some(first) = reports.iter().find(model).filter(|first| first.threads != *count) {
+            ratios += &format!(
+                "{name}, {device}, {method}, batch {batch_size}: {count} threads are {:.2} x {}\n",
                 private / first.private_samples_per_second,
                 first.threads
             );
         }
+        if let Some(first) = reports.iter().find(threads).filter(|first| first.model != *name) {
+            ratios += &format!(
+                "{device}, {method}, batch {batch_size}, {count} threads: {name} is {:.2} x {}\n",
+                private / first.private_samples_per_second,
+                first.model
+            );
+        }
     }
     let memory = reports.iter().filter_map(|report| report.peak_memory_bytes).max();
-    format!("{}{scaling}peak memory {}\n", table.to_text(), memory::describe(memory))
+    format!("{}{ratios}peak memory {}\n", table.to_text(), memory::describe(memory))
 }
 
 /// The name of a device or method on the command line.
@@ -278,7 +324,7 @@ mod tests {
 
     #[test]
     fn several_measurements_are_rows_and_say_how_threads_scale() {
-        let report = |threads, private_samples_per_second| EngineSpeeds {
+        let report = |model: &str, threads, private_samples_per_second| EngineSpeeds {
             private_samples_per_second,
             plain_samples_per_second: 400.0,
             forward_samples_per_second: 900.0,
@@ -292,14 +338,15 @@ mod tests {
             peak_memory_bytes: None,
             device: Device::Cpu,
             description: String::new(),
-            model: Preset::Convnet,
+            model: model.to_owned(),
             convolution: ConvolutionMethod::Direct,
             rounds: 1,
         };
-        let text = table(&[report(1, 200.0), report(2, 390.0)]);
+        let text = table(&[report("a", 1, 200.0), report("a", 2, 390.0), report("b", 2, 195.0)]);
         let rows: Vec<&str> = text.lines().filter(|line| line.contains("direct  ")).collect();
-        assert_eq!(rows.len(), 2, "{text}");
+        assert_eq!(rows.len(), 3, "{text}");
         assert!(rows[1].contains("390") && rows[1].contains("0.97"), "{text}");
-        assert!(text.contains("cpu, direct, batch 64: 2 threads are 1.95 x 1\n"), "{text}");
+        assert!(text.contains("a, cpu, direct, batch 64: 2 threads are 1.95 x 1\n"), "{text}");
+        assert!(text.contains("cpu, direct, batch 64, 2 threads: b is 0.50 x a\n"), "{text}");
     }
 }
