@@ -119,7 +119,8 @@ pub(crate) fn compile(
             input_gradient: (i > 0).then_some(gradients[i]),
             output_gradient: gradients[i + 1],
         };
-        let op = op(architecture, draft, planes, fast[i].then_some(microbatch));
+        let after_relu = i > 0 && drafts[i - 1].activation == Some(Activation::Relu);
+        let op = op(architecture, draft, (planes, after_relu), fast[i].then_some(microbatch));
         Stage { op, activation: draft.activation }
     };
     let stages = drafts.iter().enumerate().map(stage).collect();
@@ -166,9 +167,18 @@ fn joins(draft: &Draft) -> bool {
 }
 
 /// The operation of one stage; `winograd` has the examples of a block if it goes through Winograd.
-fn op(architecture: &Architecture, draft: &Draft, planes: Planes, winograd: Option<usize>) -> Op {
+fn op(
+    architecture: &Architecture,
+    draft: &Draft,
+    (planes, after_relu): (Planes, bool),
+    winograd: Option<usize>,
+) -> Op {
     let tensors = architecture.parameters_of(draft.index);
     let range = |tensor: usize| tensors[tensor].range.clone();
+    let through_relu = after_relu;
+    let pool = |kernel, stride, max| {
+        Op::Pool(Box::new(Pool { kernel, stride, max, through_relu, planes }))
+    };
     match draft.layer {
         Layer::Conv2d { kernel, stride, padding, groups: groups @ 2.., .. } => {
             let one = Direct::new(of_one_group(planes, groups, kernel, stride, padding));
@@ -185,17 +195,16 @@ fn op(architecture: &Architecture, draft: &Draft, planes: Planes, winograd: Opti
                 Some(samples) => Method::Winograd(Winograd::new(geometry, samples)),
                 None => Method::Direct(Direct::new(geometry)),
             };
-            Op::Convolution(Box::new(Convolution::new(method, range(0), range(1))))
+            let (weight, bias) = (range(0), range(1));
+            Op::Convolution(Box::new(Convolution::new(method, through_relu, weight, bias)))
         }
-        Layer::MaxPool2d { kernel, stride } => {
-            Op::Pool(Box::new(Pool { kernel, stride, max: true, planes }))
-        }
-        Layer::AvgPool2d { kernel, stride } => {
-            Op::Pool(Box::new(Pool { kernel, stride, max: false, planes }))
-        }
+        Layer::MaxPool2d { kernel, stride } => pool(kernel, stride, true),
+        Layer::AvgPool2d { kernel, stride } => pool(kernel, stride, false),
         Layer::GroupNorm { groups } => {
             let (scale, shift) = (range(0), range(1));
-            Op::GroupNorm(Box::new(GroupNorm { groups, scale, shift, packed: 0..0, planes }))
+            let packed = 0..0;
+            let norm = GroupNorm { groups, through_relu, scale, shift, packed, planes };
+            Op::GroupNorm(Box::new(norm))
         }
         Layer::Relu | Layer::Tanh | Layer::Flatten => Op::Copy,
     }

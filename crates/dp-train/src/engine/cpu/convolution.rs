@@ -23,6 +23,8 @@ pub(crate) struct Convolution {
     /// The norm comes from Gram matrices; gradients are summed over examples at once.
     pub(crate) ghost: bool,
     pub(crate) method: Method,
+    /// Whether the input gradient goes on to what ReLU made the input from.
+    pub(crate) through_relu: bool,
 }
 
 /// How a convolution is computed.
@@ -34,13 +36,19 @@ pub(crate) enum Method {
 
 impl Convolution {
     /// Chooses how the norm is computed; its place in the packed gradient is not known yet.
-    pub(crate) fn new(method: Method, weight: Range<usize>, bias: Range<usize>) -> Self {
+    pub(crate) fn new(
+        method: Method,
+        after_relu: bool,
+        weight: Range<usize>,
+        bias: Range<usize>,
+    ) -> Self {
         let (geometry, is_winograd) = match &method {
             Method::Direct(direct) => (direct.geometry, false),
             Method::Winograd(winograd) => (winograd.geometry, true),
         };
         let ghost = gram::pays(&geometry, is_winograd);
-        Self { geometry, weight, bias, packed: 0..0, ghost, method }
+        let through_relu = after_relu && is_winograd;
+        Self { geometry, weight, bias, packed: 0..0, ghost, method, through_relu }
     }
 
     /// Brings weights and bias into the order of the products. O(weights).
@@ -60,29 +68,32 @@ impl Convolution {
         unpack(&self.geometry, packed, &mut head[self.weight.clone()], bias);
     }
 
-    /// `y = w * x + b` for `samples` examples.
+    /// `y = w * x + b` for `samples` examples, with ReLU if asked for.
     pub(crate) fn forward(
         &self,
         isa: Isa,
         samples: usize,
         weights: &Weights,
         x: &[f32],
-        y: &mut [f32],
+        (y, relu): (&mut [f32], bool),
         scratch: Scratch<'_>,
     ) {
         match &self.method {
-            Method::Direct(direct) => direct.forward(isa, samples, weights, x, y),
-            Method::Winograd(winograd) => winograd.forward(isa, samples, weights, x, y, scratch),
+            Method::Direct(direct) => direct.forward(isa, samples, weights, x, (y, relu)),
+            Method::Winograd(winograd) => {
+                winograd.forward(isa, samples, weights, x, (y, relu), scratch);
+            }
         }
     }
 
-    /// The gradient with respect to the input from that with respect to the output.
+    /// The gradient with respect to the input `x`, or [through](Self::through_relu) the ReLU that made it, from that
+    /// with respect to the output.
     pub(crate) fn input_gradient(
         &self,
         isa: Isa,
         samples: usize,
         weights: &Weights,
-        dy: &[f32],
+        (x, dy): (&[f32], &[f32]),
         dx: &mut [f32],
         scratch: Scratch<'_>,
     ) {
@@ -91,7 +102,8 @@ impl Convolution {
                 direct.input_gradient(isa, samples, weights, dy, dx, scratch.patches);
             }
             Method::Winograd(winograd) => {
-                winograd.input_gradient(isa, samples, weights, dy, dx, scratch);
+                let x = self.through_relu.then_some(x);
+                winograd.input_gradient(isa, samples, weights, (x, dy), dx, scratch);
             }
         }
     }

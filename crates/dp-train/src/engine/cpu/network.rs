@@ -40,6 +40,23 @@ pub(crate) struct Network {
     pub(crate) instantiated: usize,
 }
 
+impl Stage {
+    /// Whether the operation itself ends with the activation.
+    pub(crate) fn is_fused(&self) -> bool {
+        matches!(self.op, Op::Convolution(_)) && self.activation == Some(Activation::Relu)
+    }
+
+    /// Whether its input gradient is already one with respect to what ReLU made its input from.
+    pub(crate) fn through_relu(&self) -> bool {
+        match &self.op {
+            Op::Convolution(convolution) => convolution.through_relu,
+            Op::Pool(pool) => pool.through_relu,
+            Op::GroupNorm(norm) => norm.through_relu,
+            Op::Grouped(_) | Op::Copy => false,
+        }
+    }
+}
+
 impl Network {
     /// Gives every stage its place in the packed gradient: those whose gradients are held per example
     /// come first.

@@ -4,7 +4,7 @@ use crate::engine::cpu::kernels::activation::{activate, differentiate};
 use crate::engine::cpu::kernels::plane::Plane;
 use crate::engine::cpu::kernels::pool;
 use crate::engine::cpu::loss::cross_entropy;
-use crate::engine::cpu::network::Op;
+use crate::engine::cpu::network::{Op, Stage};
 use crate::engine::cpu::workspace::{Model, Tally, Workspace};
 use crate::engine::sizes::Sizes;
 
@@ -21,7 +21,7 @@ impl Workspace {
             match &stage.op {
                 Op::Convolution(convolution) => {
                     let scratch = self.shared.lend(&mut self.transformed[i]);
-                    convolution.forward(isa, samples, weights, x, y, scratch);
+                    convolution.forward(isa, samples, weights, x, (y, stage.is_fused()), scratch);
                 }
                 Op::Grouped(grouped) => {
                     grouped.forward(isa, samples, weights, x, y, &mut self.groups[i]);
@@ -32,7 +32,7 @@ impl Workspace {
                 }
                 Op::Copy => copy((input, output), samples, x, y),
             }
-            if let Some(f) = stage.activation {
+            if let Some(f) = stage.activation.filter(|_| !stage.is_fused()) {
                 activate(isa, f, output, samples, y);
             }
         }
@@ -65,7 +65,8 @@ impl Workspace {
             let (dx, dy) = (&mut before[i][..], &mut after[0][..]);
             let (x, y) = (&self.values[i], &self.values[i + 1]);
             let (output, gradient) = (&network.values[i + 1], &network.gradients[i + 1]);
-            if let Some(f) = stage.activation {
+            let is_done = network.stages.get(i + 1).is_some_and(Stage::through_relu);
+            if let Some(f) = stage.activation.filter(|_| !is_done) {
                 differentiate(isa, f, output, gradient, samples, y, dy);
             }
             let (target, weights) = (&network.gradients[i], &weights[i]);
@@ -80,7 +81,7 @@ impl Workspace {
             match &stage.op {
                 Op::Convolution(convolution) => {
                     let scratch = self.shared.lend(&mut self.transformed[i]);
-                    convolution.input_gradient(isa, samples, weights, dy, dx, scratch);
+                    convolution.input_gradient(isa, samples, weights, (x, dy), dx, scratch);
                 }
                 Op::Grouped(grouped) => {
                     grouped.input_gradient(isa, samples, weights, dy, dx, &mut self.groups[i]);

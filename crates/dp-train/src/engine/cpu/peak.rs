@@ -45,6 +45,7 @@ fn sgemm(isa: Isa, a: &[f32], b: &[f32], c: &mut [f32]) {
                     b_group: DEPTH * COLUMNS,
                     sum: [Steps::ONCE, Steps::ONCE, Steps::new(DEPTH, 1, COLUMNS)],
                     start: if depth == 0 { Start::Zero } else { Start::Kept },
+                    relu: false,
                     c: &mut c[block * SIDE..],
                     c_rows: Rows { offsets: &rows[..count], stride: 0 },
                     columns: &groups,

@@ -25,14 +25,14 @@ impl Direct {
         self.offsets.patch_rows.len() * self.geometry.window()
     }
 
-    /// `y = w * x + b` for `samples` examples.
+    /// `y = w * x + b` for `samples` examples, with ReLU if asked for.
     pub(crate) fn forward(
         &self,
         isa: Isa,
         samples: usize,
         weights: &Weights,
         x: &[f32],
-        y: &mut [f32],
+        (y, relu): (&mut [f32], bool),
     ) {
         let Size { height: kh, width: kw } = self.geometry.kernel;
         let (input, output) = (&self.geometry.planes.input, &self.geometry.planes.output);
@@ -51,6 +51,7 @@ impl Direct {
                     Steps::new(kw * pitch, 1, COLUMNS),
                 ],
                 start: Start::Row(&weights.bias),
+                relu,
                 c: y,
                 c_rows: Rows { offsets: &self.offsets.outputs, stride: output.len() },
                 columns: &self.offsets.out_groups,
@@ -90,6 +91,7 @@ impl Direct {
                         Steps::new(kw * pitch, 1, COLUMNS),
                     ],
                     start: Start::Zero,
+                    relu: false,
                     c: dx,
                     c_rows: Rows { offsets: &self.offsets.input_pixels, stride: target.len() },
                     columns: &self.offsets.input_groups,
@@ -115,6 +117,7 @@ impl Direct {
                     b_group: pitch * COLUMNS,
                     sum: [Steps::ONCE, Steps::ONCE, Steps::new(pitch, 1, COLUMNS)],
                     start: Start::Zero,
+                    relu: false,
                     c: scratch,
                     c_rows: Rows { offsets: &self.offsets.patch_rows, stride: self.scratch() },
                     columns: &self.offsets.patch_groups,
@@ -214,6 +217,7 @@ impl Direct {
                         Steps::new(planes.output.width, stride * input.pitch, gradient.pitch),
                     ],
                     start: if keep { Start::Kept } else { Start::Zero },
+                    relu: false,
                     c: &mut weights[ky * row..][..row],
                     c_rows: Rows { offsets: &self.offsets.packed_rows, stride: 0 },
                     columns: &self.offsets.out_groups,

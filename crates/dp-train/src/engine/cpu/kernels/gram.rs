@@ -115,6 +115,7 @@ fn gram(isa: Isa, plane: &Plane, x: &[f32], transposed: &mut Vec<f32>, target: &
                         b_group: COLUMNS,
                         sum: [Steps::ONCE, Steps::ONCE, Steps::new(plane.pitch, 1, pitch)],
                         start: Start::Zero,
+                        relu: false,
                         c: &mut target[group * COLUMNS..],
                         c_rows: Rows { offsets: &results[..count], stride: 0 },
                         columns: &groups[..columns],

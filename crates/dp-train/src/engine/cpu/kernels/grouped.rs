@@ -99,7 +99,7 @@ impl Grouped {
         for (x, y) in pairs.take(samples) {
             for (g, weights) in weights.groups.iter().enumerate() {
                 take(g, (input, x), (&planes.input, &mut part.input));
-                self.one.forward(isa, 1, weights, &part.input, &mut part.output);
+                self.one.forward(isa, 1, weights, &part.input, (&mut part.output, false));
                 put(g, (&planes.output, &part.output), (output, y));
             }
         }

@@ -21,6 +21,8 @@ const EPSILON: f64 = 1e-5;
 #[derive(Debug)]
 pub(crate) struct GroupNorm {
     pub(crate) groups: usize,
+    /// Whether the input gradient goes on to what ReLU made the input from.
+    pub(crate) through_relu: bool,
     /// In the flat vector of parameters.
     pub(crate) scale: Range<usize>,
     pub(crate) shift: Range<usize>,
@@ -141,7 +143,8 @@ impl GroupNorm {
                 c[i] = (-inverse * plain[i]) as f32;
             }
             let dx = &mut dx[sample * target.len()..][..target.len()];
-            combine(isa, (input, output_gradient, target), (x, dy), [mean, a, b, c], dx);
+            let planes = (input, output_gradient, target);
+            combine(isa, planes, (x, dy), [mean, a, b, c], self.through_relu, dx);
         }
     }
 
@@ -272,11 +275,12 @@ kernel! {
 }
 
 kernel! {
-    /// `dx = a dy + b (x - mean) + c`, with one of each per channel.
+    /// `dx = a dy + b (x - mean) + c`, with one of each per channel; zero where ReLU made `x` zero if asked for.
     fn combine<V>(
         planes: (&Plane, &Plane, &Plane),
         values: (&[f32], &[f32]),
         terms: [&[f32]; 4],
+        through_relu: bool,
         dx: &mut [f32],
     ) {
         let ((plane, gradient, target), (x, dy)) = (planes, values);
@@ -287,7 +291,8 @@ kernel! {
             let pixels = pixels.zip(dy[gradient.row(y)].chunks_exact(pitch));
             for ((x, d), out) in pixels.zip(dx[target.row(y)].chunks_exact_mut(pitch)) {
                 for i in 0..pitch {
-                    out[i] = a[i] * d[i] + (b[i] * (x[i] - mean[i]) + c[i]);
+                    let value = a[i] * d[i] + (b[i] * (x[i] - mean[i]) + c[i]);
+                    out[i] = if !through_relu || x[i] > 0.0 { value } else { 0.0 };
                 }
             }
         }

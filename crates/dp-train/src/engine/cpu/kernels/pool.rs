@@ -9,6 +9,8 @@ pub(crate) struct Pool {
     pub(crate) kernel: usize,
     pub(crate) stride: usize,
     pub(crate) max: bool,
+    /// Whether the input gradient goes on to what ReLU made the input from.
+    pub(crate) through_relu: bool,
     pub(crate) planes: Planes,
 }
 
@@ -18,7 +20,7 @@ const WIDTH: usize = 16;
 kernel! {
     /// The largest entry or the mean of every window. A NaN in a window is its largest entry.
     pub(crate) fn forward<V>(pool: &Pool, samples: usize, x: &[f32], y: &mut [f32]) {
-        let Pool { kernel, stride, max, planes: Planes { input, output, .. } } = pool;
+        let Pool { kernel, stride, max, planes: Planes { input, output, .. }, .. } = pool;
         let (kernel, stride, max) = (*kernel, *stride, *max);
         let scale = 1.0 / (kernel * kernel) as f32;
         for (x, y) in x.chunks_exact(input.len()).zip(y.chunks_exact_mut(output.len())).take(samples) {
@@ -52,7 +54,8 @@ kernel! {
 }
 
 kernel! {
-    /// The gradient with respect to the input: to the first largest entry of a window, or evenly.
+    /// The gradient with respect to the input: to the first largest entry of a window, or evenly; on through the
+    /// ReLU before it if asked for.
     pub(crate) fn backward<V>(
         pool: &Pool,
         samples: usize,
@@ -63,7 +66,7 @@ kernel! {
     ) {
         let Planes { input, output, input_gradient, output_gradient } = &pool.planes;
         let Some(input_gradient) = input_gradient else { return };
-        let Pool { kernel, stride, max, .. } = *pool;
+        let Pool { kernel, stride, max, through_relu, .. } = *pool;
         let scale = 1.0 / (kernel * kernel) as f32;
         let once = kernel == stride
             && output.height * stride == input.height
@@ -94,11 +97,15 @@ kernel! {
                             let dx = &mut dx[input_gradient.pixel(ky, kx) + channel..][..8];
                             // SAFETY: both slices have eight floats.
                             unsafe {
+                                let x = V::load(x.as_ptr());
                                 let mut share = left.mul(V::splat(scale));
                                 if max {
                                     // The first hit takes all that is left of the gradient.
-                                    share = V::load(x.as_ptr()).where_equal(y, left);
+                                    share = x.where_equal(y, left);
                                     left = left.sub(share);
+                                }
+                                if through_relu {
+                                    share = x.where_positive(share);
                                 }
                                 if !once {
                                     share = share.add(V::load(dx.as_ptr()));

@@ -71,6 +71,8 @@ pub(crate) struct Product<'a> {
     /// The sum over `k`, outermost first.
     pub(crate) sum: [Steps; 3],
     pub(crate) start: Start<'a>,
+    /// Whether negative results become zero.
+    pub(crate) relu: bool,
     pub(crate) c: &'a mut [f32],
     /// As many rows as `a` has.
     pub(crate) c_rows: Rows<'a>,
@@ -140,12 +142,12 @@ kernel! {
                     // rows, for all rows and groups.
                     unsafe {
                         match m {
-                            6 => tile::<V, 6>(a_at, b, &p.sum, start, c_at),
-                            5 => tile::<V, 5>(head(a_at), b, &p.sum, start, head(c_at)),
-                            4 => tile::<V, 4>(head(a_at), b, &p.sum, start, head(c_at)),
-                            3 => tile::<V, 3>(head(a_at), b, &p.sum, start, head(c_at)),
-                            2 => tile::<V, 2>(head(a_at), b, &p.sum, start, head(c_at)),
-                            _ => tile::<V, 1>(head(a_at), b, &p.sum, start, head(c_at)),
+                            6 => tile::<V, 6>(a_at, b, &p.sum, (start, p.relu), c_at),
+                            5 => tile::<V, 5>(head(a_at), b, &p.sum, (start, p.relu), head(c_at)),
+                            4 => tile::<V, 4>(head(a_at), b, &p.sum, (start, p.relu), head(c_at)),
+                            3 => tile::<V, 3>(head(a_at), b, &p.sum, (start, p.relu), head(c_at)),
+                            2 => tile::<V, 2>(head(a_at), b, &p.sum, (start, p.relu), head(c_at)),
+                            _ => tile::<V, 1>(head(a_at), b, &p.sum, (start, p.relu), head(c_at)),
                         }
                     }
                 }
@@ -177,7 +179,7 @@ unsafe fn tile<V: Vector, const M: usize>(
     a: [*const f32; M],
     b: *const f32,
     sum: &[Steps; 3],
-    start: Begin,
+    (start, relu): (Begin, bool),
     c: [*mut f32; M],
 ) {
     let [outer, middle, inner] = *sum;
@@ -208,6 +210,11 @@ unsafe fn tile<V: Vector, const M: usize>(
                     // Wrapping: after the last step it may point past the end.
                     b = b.wrapping_add(inner.b);
                 }
+            }
+        }
+        if relu {
+            for i in 0..M {
+                acc[i] = [acc[i][0].relu(), acc[i][1].relu()];
             }
         }
         for i in 0..M {

@@ -28,30 +28,94 @@ impl Tiles<'_> {
     }
 }
 
-/// A 1-D transform of the columns of an `n x n` array and then of the rows of the result, `m x m`.
+/// `[e(0), e(1), ...]` with as many entries as the first argument says.
 ///
-/// A macro, because a function passed as an argument would be called through a shim that is not
-/// compiled for the instruction set: every operation would become a call.
+/// A macro, because a loop over an array would begin with a call that fills it with zeros, and a function
+/// passed as an argument would be called through a shim that is not compiled for the instruction set.
+macro_rules! each {
+    (3, $k:ident => $e:expr) => {
+        [
+            {
+                let $k = 0;
+                $e
+            },
+            {
+                let $k = 1;
+                $e
+            },
+            {
+                let $k = 2;
+                $e
+            },
+        ]
+    };
+    (4, $k:ident => $e:expr) => {
+        [
+            {
+                let $k = 0;
+                $e
+            },
+            {
+                let $k = 1;
+                $e
+            },
+            {
+                let $k = 2;
+                $e
+            },
+            {
+                let $k = 3;
+                $e
+            },
+        ]
+    };
+    (6, $k:ident => $e:expr) => {
+        [
+            {
+                let $k = 0;
+                $e
+            },
+            {
+                let $k = 1;
+                $e
+            },
+            {
+                let $k = 2;
+                $e
+            },
+            {
+                let $k = 3;
+                $e
+            },
+            {
+                let $k = 4;
+                $e
+            },
+            {
+                let $k = 5;
+                $e
+            },
+        ]
+    };
+}
+
+/// A 1-D transform of the columns of an `n x n` array and then of the rows of the result, `m x m`.
 macro_rules! both_ways {
-    ($d:expr, $transform:ident, $n:literal => $m:literal) => {{
-        let d = $d;
-        let mut half = [[V::splat(0.0); $n]; $m];
-        for j in 0..$n {
-            let mut column = [V::splat(0.0); $n];
-            for i in 0..$n {
-                column[i] = d[i][j];
-            }
-            let column = $transform(column);
-            for i in 0..$m {
-                half[i][j] = column[i];
-            }
-        }
-        let mut all = [[V::splat(0.0); $m]; $m];
-        for i in 0..$m {
-            all[i] = $transform(half[i]);
-        }
-        all
+    ($i:ident, $j:ident => $d:expr, $transform:ident, $n:tt => $m:tt) => {{
+        let half = each!($n, $j => $transform(each!($n, $i => $d)));
+        each!($m, $i => $transform(each!($n, $j => half[$j][$i])))
     }};
+}
+
+/// What becomes of a pixel before it is stored.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Finish<'a> {
+    /// The bias is added, and ReLU follows if it is asked for.
+    Forward { bias: &'a [f32], relu: bool },
+    /// A gradient stays as it is.
+    Gradient,
+    /// A gradient stays where ReLU made a positive value of its input, and is zero elsewhere.
+    Relu { values: &'a [f32], plane: &'a Plane },
 }
 
 kernel! {
@@ -77,20 +141,16 @@ kernel! {
                     let corner = sample * plane.len()
                         + plane.bordered(TILE * ty + origin, TILE * tx + origin);
                     for channel in (0..plane.pitch).step_by(8) {
-                        let mut d = [[V::splat(0.0); 6]; 6];
-                        for i in 0..6 {
-                            for j in 0..6 {
-                                let from = corner + plane.bordered(i, j) + channel;
-                                // SAFETY: rows and columns of all tiles were asserted to lie in
-                                // the layout, and the layout in the source.
-                                d[i][j] = unsafe { V::load(source.as_ptr().add(from)) };
-                            }
-                        }
-                        let d = both_ways!(d, inputs_1d, 6 => 6);
-                        for xi in 0..POSITIONS {
-                            let to = xi * stride + at + channel;
-                            // SAFETY: asserted for the last position and tile.
-                            unsafe { d[xi / 6][xi % 6].store(target.as_mut_ptr().add(to)) };
+                        // SAFETY: rows and columns of all tiles were asserted to lie in the layout, and
+                        // the layout in the source; the last position and tile in the target.
+                        unsafe {
+                            let from = source.as_ptr().add(corner + channel);
+                            let d = both_ways!(
+                                i, j => V::load(from.add(plane.bordered(i, j))),
+                                inputs_1d, 6 => 6
+                            );
+                            let to = target.as_mut_ptr().add(at + channel);
+                            each!(6, i => each!(6, j => d[i][j].store(to.add((6 * i + j) * stride))));
                         }
                     }
                     at += plane.pitch;
@@ -122,19 +182,15 @@ kernel! {
                 for tx in 0..grid.width {
                     let corner = sample * plane.len() + plane.pixel(TILE * ty, TILE * tx);
                     for channel in (0..plane.pitch).step_by(8) {
-                        let mut y = [[V::splat(0.0); 4]; 4];
-                        for i in 0..4 {
-                            for j in 0..4 {
-                                let from = corner + plane.bordered(i, j) + channel;
-                                // SAFETY: asserted as for the inputs.
-                                y[i][j] = unsafe { V::load(source.as_ptr().add(from)) };
-                            }
-                        }
-                        let y = both_ways!(y, gradients_1d, 4 => 6);
-                        for xi in 0..POSITIONS {
-                            let to = xi * stride + at + channel;
-                            // SAFETY: asserted for the last position and tile.
-                            unsafe { y[xi / 6][xi % 6].store(target.as_mut_ptr().add(to)) };
+                        // SAFETY: asserted as for the inputs.
+                        unsafe {
+                            let from = source.as_ptr().add(corner + channel);
+                            let y = both_ways!(
+                                i, j => V::load(from.add(plane.bordered(i, j))),
+                                gradients_1d, 4 => 6
+                            );
+                            let to = target.as_mut_ptr().add(at + channel);
+                            each!(6, i => each!(6, j => y[i][j].store(to.add((6 * i + j) * stride))));
                         }
                     }
                     at += plane.pitch;
@@ -145,7 +201,7 @@ kernel! {
 }
 
 kernel! {
-    /// The pixels `A' m A + bias` of every tile, as far as they lie in the image.
+    /// The pixels `A' m A` of every tile, as far as they lie in the image, finished.
     ///
     /// # Panics
     /// Unless layout, tiles and stride stay inside the slices.
@@ -153,13 +209,20 @@ kernel! {
         tiles: Tiles<'_>,
         source: &[f32],
         stride: usize,
-        bias: Option<&[f32]>,
+        finish: Finish<'_>,
         target: &mut [f32],
     ) {
         let Tiles { plane, grid, samples } = tiles;
         assert!(source.len() >= (POSITIONS - 1) * stride + tiles.count() * plane.pitch);
         assert!(target.len() >= samples * plane.len());
-        assert!(bias.is_none_or(|bias| bias.len() >= plane.pitch));
+        match finish {
+            Finish::Forward { bias, .. } => assert!(bias.len() >= plane.pitch),
+            Finish::Gradient => {}
+            Finish::Relu { values, plane: other } => {
+                assert!(values.len() >= samples * other.len() && other.pitch >= plane.pitch);
+                assert!((other.height, other.width) == (plane.height, plane.width));
+            }
+        }
         let mut at = 0;
         for sample in 0..samples {
             for ty in 0..grid.height {
@@ -168,23 +231,45 @@ kernel! {
                     let rows = TILE.min(plane.height - TILE * ty);
                     let columns = TILE.min(plane.width - TILE * tx);
                     for channel in (0..plane.pitch).step_by(8) {
-                        let mut m = [[V::splat(0.0); 6]; 6];
-                        for xi in 0..POSITIONS {
-                            let from = xi * stride + at + channel;
-                            // SAFETY: asserted for the last position and tile.
-                            m[xi / 6][xi % 6] = unsafe { V::load(source.as_ptr().add(from)) };
-                        }
-                        let start = match bias {
-                            // SAFETY: asserted to have a whole pixel.
-                            Some(bias) => unsafe { V::load(bias.as_ptr().add(channel)) },
-                            None => V::splat(0.0),
-                        };
-                        let y = both_ways!(m, outputs_1d, 6 => 4);
-                        for i in 0..rows {
-                            for j in 0..columns {
-                                let to = corner + plane.bordered(i, j) + channel;
-                                // SAFETY: the pixel lies in the image, the image in the target.
-                                unsafe { y[i][j].add(start).store(target.as_mut_ptr().add(to)) };
+                        // SAFETY: asserted for the last position and tile of the source; the bias has a whole
+                        // pixel; only pixels that lie in the image are stored or read as values, and the
+                        // image lies in the target and in the values.
+                        unsafe {
+                            let from = source.as_ptr().add(at + channel);
+                            let mut y = both_ways!(
+                                i, j => V::load(from.add((6 * i + j) * stride)),
+                                outputs_1d, 6 => 4
+                            );
+                            match finish {
+                                Finish::Forward { bias, relu } => {
+                                    let bias = V::load(bias.as_ptr().add(channel));
+                                    y = each!(4, i => each!(4, j => y[i][j].add(bias)));
+                                    if relu {
+                                        y = each!(4, i => each!(4, j => y[i][j].relu()));
+                                    }
+                                }
+                                Finish::Gradient => {}
+                                Finish::Relu { values, plane } => {
+                                    let corner =
+                                        sample * plane.len() + plane.pixel(TILE * ty, TILE * tx);
+                                    let x = values.as_ptr().add(corner + channel);
+                                    for i in 0..rows {
+                                        for j in 0..columns {
+                                            let x = V::load(x.add(plane.bordered(i, j)));
+                                            y[i][j] = x.where_positive(y[i][j]);
+                                        }
+                                    }
+                                }
+                            }
+                            let to = target.as_mut_ptr().add(corner + channel);
+                            if (rows, columns) == (TILE, TILE) {
+                                each!(4, i => each!(4, j => y[i][j].store(to.add(plane.bordered(i, j)))));
+                            } else {
+                                for i in 0..rows {
+                                    for j in 0..columns {
+                                        y[i][j].store(to.add(plane.bordered(i, j)));
+                                    }
+                                }
                             }
                         }
                     }
@@ -205,17 +290,16 @@ kernel! {
         assert!(source.len() >= 9 * size && target.len() >= POSITIONS * size);
         for i in 0..inner {
             for o in (0..outer).step_by(8) {
-                let mut w = [[V::splat(0.0); 3]; 3];
-                for k in 0..9 {
-                    // SAFETY: asserted, as `i * outer + o + 8 <= size`.
-                    w[k / 3][k % 3] =
-                        unsafe { V::load(source.as_ptr().add(k * size + i * outer + o)) };
-                }
-                let w = both_ways!(w, weights_1d, 3 => 6);
                 let at = (o / COLUMNS * inner + i) * COLUMNS + o % COLUMNS;
-                for xi in 0..POSITIONS {
-                    // SAFETY: asserted, as `at + 8 <= size`.
-                    unsafe { w[xi / 6][xi % 6].store(target.as_mut_ptr().add(xi * size + at)) };
+                // SAFETY: asserted, as `i * outer + o + 8 <= size` and `at + 8 <= size`.
+                unsafe {
+                    let from = source.as_ptr().add(i * outer + o);
+                    let w = both_ways!(
+                        i, j => V::load(from.add((3 * i + j) * size)),
+                        weights_1d, 3 => 6
+                    );
+                    let to = target.as_mut_ptr().add(at);
+                    each!(6, i => each!(6, j => w[i][j].store(to.add((6 * i + j) * size))));
                 }
             }
         }
@@ -237,19 +321,18 @@ kernel! {
         assert!(source.len() >= POSITIONS * count && target.len() >= 8 * stride + count);
         assert_eq!(count % 8, 0);
         for at in (0..count).step_by(8) {
-            let mut m = [[V::splat(0.0); 6]; 6];
-            for xi in 0..POSITIONS {
-                // SAFETY: asserted, as `at + 8 <= count`.
-                m[xi / 6][xi % 6] = unsafe { V::load(source.as_ptr().add(xi * count + at)) };
-            }
-            let w = both_ways!(m, weight_gradients_1d, 6 => 3);
-            for k in 0..9 {
-                let value = w[k / 3][k % 3];
-                // SAFETY: asserted, as `at + 8 <= count`.
-                unsafe {
-                    let to = target.as_mut_ptr().add(k * stride + at);
-                    if keep { V::load(to).add(value).store(to) } else { value.store(to) }
+            // SAFETY: asserted, as `at + 8 <= count`.
+            unsafe {
+                let from = source.as_ptr().add(at);
+                let mut w = both_ways!(
+                    i, j => V::load(from.add((6 * i + j) * count)),
+                    weight_gradients_1d, 6 => 3
+                );
+                let to = target.as_mut_ptr().add(at);
+                if keep {
+                    w = each!(3, i => each!(3, j => V::load(to.add((3 * i + j) * stride)).add(w[i][j])));
                 }
+                each!(3, i => each!(3, j => w[i][j].store(to.add((3 * i + j) * stride))));
             }
         }
     }

@@ -52,6 +52,10 @@ pub(crate) trait Vector: Copy {
     fn mul_add(self, b: Self, c: Self) -> Self;
     /// `c` where `self == b`, zero elsewhere.
     fn where_equal(self, b: Self, c: Self) -> Self;
+    /// `c` where `self > 0`, zero elsewhere.
+    fn where_positive(self, c: Self) -> Self;
+    /// Zero where `self < 0`. NaN stays NaN.
+    fn relu(self) -> Self;
 }
 
 /// Eight floats in an array, which compilers keep in the registers of the target.
@@ -105,6 +109,14 @@ impl Vector for Portable {
     fn where_equal(self, b: Self, c: Self) -> Self {
         Self(std::array::from_fn(|i| if self.0[i] == b.0[i] { c.0[i] } else { 0.0 }))
     }
+    #[inline(always)]
+    fn where_positive(self, c: Self) -> Self {
+        self.zip(c, |x, c| if x > 0.0 { c } else { 0.0 })
+    }
+    #[inline(always)]
+    fn relu(self) -> Self {
+        Self(std::array::from_fn(|i| if self.0[i] < 0.0 { 0.0 } else { self.0[i] }))
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -155,6 +167,16 @@ mod x86 {
         #[inline(always)]
         fn where_equal(self, b: Self, c: Self) -> Self {
             Self(unsafe { _mm256_and_ps(_mm256_cmp_ps::<_CMP_EQ_OQ>(self.0, b.0), c.0) })
+        }
+        #[inline(always)]
+        fn where_positive(self, c: Self) -> Self {
+            let zero = unsafe { _mm256_setzero_ps() };
+            Self(unsafe { _mm256_and_ps(_mm256_cmp_ps::<_CMP_GT_OQ>(self.0, zero), c.0) })
+        }
+        #[inline(always)]
+        fn relu(self) -> Self {
+            // The second operand is taken if one is not a number.
+            Self(unsafe { _mm256_max_ps(_mm256_setzero_ps(), self.0) })
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::engine::cpu::kernels::plane::{Plane, Size};
 use crate::engine::cpu::kernels::reduce::Target;
 use crate::engine::cpu::kernels::scratch::Scratch;
 use crate::engine::cpu::kernels::tile::{COLUMNS, Product, Rows, Start, Steps, product};
-use crate::engine::cpu::kernels::transform::{self, POSITIONS, TILE, Tiles};
+use crate::engine::cpu::kernels::transform::{self, Finish, POSITIONS, TILE, Tiles};
 use crate::engine::cpu::kernels::vector::Isa;
 
 /// Floats of transformed outputs that should stay in a second-level cache.
@@ -107,7 +107,7 @@ impl Winograd {
     /// Floats of each of the two scratch buffers.
     pub(crate) fn scratch(&self) -> usize {
         let widest = self.in_pitch().max(self.geometry.planes.output.pitch);
-        self.transformed_floats(widest).max(POSITIONS * (BLOCK_FLOATS + widest))
+        self.transformed_floats(widest).max(POSITIONS * (BLOCK_FLOATS + 6 * widest))
     }
 
     /// Examples whose transformed outputs stay in cache.
@@ -148,14 +148,14 @@ impl Winograd {
         }
     }
 
-    /// The forward pass; leaves the transformed inputs in the scratch.
+    /// The forward pass, with ReLU if asked for; leaves the transformed inputs in the scratch.
     pub(crate) fn forward(
         &self,
         isa: Isa,
         samples: usize,
         weights: &Weights,
         x: &[f32],
-        y: &mut [f32],
+        (y, relu): (&mut [f32], bool),
         scratch: Scratch<'_>,
     ) {
         let Scratch { transformed, left: products, .. } = scratch;
@@ -177,18 +177,18 @@ impl Winograd {
             );
             let y = &mut y[first * output.len()..];
             let stride = position_stride(count * self.tiles(), output.pitch);
-            let bias = Some(&weights.bias[..]);
-            transform::outputs(isa, self.of(&output, count), products, stride, bias, y);
+            let finish = Finish::Forward { bias: &weights.bias, relu };
+            transform::outputs(isa, self.of(&output, count), products, stride, finish, y);
         }
     }
 
-    /// The gradient with respect to the input.
+    /// The gradient with respect to the input, or to what ReLU made the input `x` from.
     pub(crate) fn input_gradient(
         &self,
         isa: Isa,
         samples: usize,
         weights: &Weights,
-        dy: &[f32],
+        (x, dy): (Option<&[f32]>, &[f32]),
         dx: &mut [f32],
         scratch: Scratch<'_>,
     ) {
@@ -210,7 +210,12 @@ impl Winograd {
             );
             let dx = &mut dx[first * target.len()..];
             let stride = position_stride(count * self.tiles(), target.pitch);
-            transform::outputs(isa, self.of(&target, count), right, stride, None, dx);
+            let input = &self.geometry.planes.input;
+            let finish = match x {
+                Some(x) => Finish::Relu { values: &x[first * input.len()..], plane: input },
+                None => Finish::Gradient,
+            };
+            transform::outputs(isa, self.of(&target, count), right, stride, finish, dx);
         }
     }
 
@@ -237,6 +242,7 @@ impl Winograd {
                     b_group: inner * COLUMNS,
                     sum: [Steps::ONCE, Steps::ONCE, Steps::new(inner, 1, COLUMNS)],
                     start: Start::Zero,
+                    relu: false,
                     c: &mut c[xi * c_stride..],
                     c_rows: Rows { offsets: &self.rows(outer)[..tiles], stride: 0 },
                     columns: groups,
@@ -293,6 +299,7 @@ impl Winograd {
                         b_group: COLUMNS,
                         sum: [Steps::ONCE, Steps::ONCE, Steps::new(tiles, ci, co)],
                         start: Start::Zero,
+                        relu: false,
                         c: &mut right[xi * count * co..],
                         c_rows: Rows { offsets: &self.out_rows[..count], stride: 0 },
                         columns: &self.out_groups,

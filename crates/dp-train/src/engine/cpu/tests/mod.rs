@@ -190,6 +190,26 @@ fn pools_norms_and_activations_agree_with_the_definition() {
     }
 }
 
+/// ReLU is part of what comes before it on the way forward and of what follows it on the way back.
+#[test]
+fn relu_between_any_two_layers_agrees_with_the_definition() {
+    let first = || vec![conv(3, 20, 3, 1, 1), Layer::Relu];
+    let seconds = [
+        vec![conv(20, 18, 3, 1, 1), Layer::Relu, conv(18, 17, 3, 1, 1)],
+        vec![conv(20, 4, 3, 2, 1), Layer::Relu, conv(4, 3, 1, 1, 0)],
+        vec![Layer::GroupNorm { groups: 5 }, conv(20, 18, 3, 1, 1), Layer::Relu],
+        vec![Layer::GroupNorm { groups: 20 }, Layer::Relu, Layer::GroupNorm { groups: 1 }],
+        vec![Layer::MaxPool2d { kernel: 2, stride: 2 }, conv(20, 16, 3, 1, 1), Layer::Tanh],
+        vec![Layer::MaxPool2d { kernel: 3, stride: 2 }, Layer::Relu, conv(20, 4, 3, 1, 1)],
+        vec![Layer::AvgPool2d { kernel: 2, stride: 1 }, Layer::Relu],
+        vec![grouped(20, 4, (3, 1, 1), 4), Layer::Relu, Layer::Tanh],
+    ];
+    for second in seconds {
+        let layers = first().into_iter().chain(second).collect();
+        Case::new(classifier((3, 9, 7), layers), 3).check_all();
+    }
+}
+
 #[test]
 fn vectors_go_through_linear_layers() {
     let layers = vec![
