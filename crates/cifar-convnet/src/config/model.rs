@@ -1,5 +1,7 @@
 //! What is trained: a model by name, or layer by layer.
 
+use std::path::PathBuf;
+
 use crate::convnet;
 use dp_train::model::{Architecture, ArchitectureError, Layer, Shape};
 use schemars::JsonSchema;
@@ -25,6 +27,12 @@ pub struct Model {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "layers")]
     #[schemars(with = "Option<Vec<serde_json::Value>>")]
     pub layers: Option<Vec<Layer>>,
+    /// The folder of a finished run whose parameters this one starts from, all but those of the last linear layer,
+    /// which is made anew: the classes may be others, all other layers must be the same. A private run may not
+    /// start from one that was trained on the data it trains on itself, private or not. What that run was trained
+    /// on, and by what it is covered, stands in the certificate: this run's guarantee does not cover it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_from: Option<PathBuf>,
 }
 
 /// A model by name.
