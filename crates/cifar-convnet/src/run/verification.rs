@@ -176,7 +176,7 @@ impl<'a> Folder<'a> {
             return Ok(());
         }
         if config.is_some() {
-            let same = source.is_some() == !claimed.is_empty();
+            let same = source.is_some() != claimed.is_empty();
             self.find(same, "provenance: a run started from another as config.toml says");
         }
         if let Some(bytes) = self.read(folder::PROVENANCE)? {
