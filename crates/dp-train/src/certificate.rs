@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::fingerprint::Fingerprint;
 use crate::ledger::{Ledger, Realized};
 use crate::plan::{DpPlan, PlanRecord, PlanRequest};
+use crate::provenance::{self, Origin};
 use crate::seeds::KeyOrigin;
 use crate::training::Training;
 
@@ -71,7 +72,7 @@ pub struct Artifacts {
 }
 
 /// What a run tells of itself besides its plan and its ledger.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Disclosure {
     /// What was recorded, and what of it may be published.
     pub metrics: Vec<Metric>,
@@ -81,13 +82,20 @@ pub struct Disclosure {
     pub held_out_examples: usize,
     /// Hashes of what the certificate belongs to.
     pub artifacts: Artifacts,
+    /// The runs that the parameters before the first step came from, nearest first; none if they were random.
+    pub provenance: Vec<Origin>,
 }
 
-/// One run, with nothing recorded, nothing held out and nothing bound.
+/// One run from random parameters, with nothing recorded, nothing held out and nothing bound.
 impl Default for Disclosure {
     fn default() -> Self {
-        let artifacts = Artifacts::default();
-        Self { metrics: Vec::new(), trials: 1, held_out_examples: 0, artifacts }
+        Self {
+            metrics: Vec::new(),
+            trials: 1,
+            held_out_examples: 0,
+            artifacts: Artifacts::default(),
+            provenance: Vec::new(),
+        }
     }
 }
 
@@ -128,6 +136,10 @@ pub struct Certificate {
     /// Hashes of what this belongs to; empty in [`FORMAT_1`].
     #[serde(default)]
     pub artifacts: Artifacts,
+    /// The runs that the parameters before the first step came from, nearest first. The guarantee is not for what
+    /// they were trained on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub provenance: Vec<Origin>,
     /// What is not claimed.
     pub limits: String,
 }
@@ -141,10 +153,10 @@ impl Certificate {
         disclosure: Disclosure,
     ) -> Self {
         let request = plan.request();
-        let Disclosure { metrics, trials, held_out_examples, artifacts } = disclosure;
+        let Disclosure { metrics, trials, held_out_examples, artifacts, provenance } = disclosure;
         Self {
             format: FORMAT.to_string(),
-            statement: statement(request, noise_key, trials, held_out_examples),
+            statement: statement(request, noise_key, trials, held_out_examples, &provenance),
             plan: plan.record().clone(),
             strategy: match request.method {
                 Method::Aof { .. } => {
@@ -160,6 +172,7 @@ impl Certificate {
             trials,
             held_out_examples,
             artifacts,
+            provenance,
             limits: LIMITS.to_string(),
         }
     }
@@ -178,8 +191,9 @@ impl Certificate {
 
     /// The statement that the numbers of this certificate make.
     pub(crate) fn derived_statement(&self) -> String {
+        let (trials, held_out) = (self.trials, self.held_out_examples);
         let statement =
-            statement(&self.plan.request, self.noise_key, self.trials, self.held_out_examples);
+            statement(&self.plan.request, self.noise_key, trials, held_out, &self.provenance);
         match self.format.as_str() {
             FORMAT_1 => statement.replace("zero out one example", "add or remove one example"),
             _ => statement,
@@ -193,6 +207,7 @@ fn statement(
     noise_key: KeyOrigin,
     trials: u64,
     held_out_examples: usize,
+    provenance: &[Origin],
 ) -> String {
     if noise_key == KeyOrigin::FixedSeed {
         return "reproducible, not private: the noise seed was fixed and can be subtracted"
@@ -208,9 +223,14 @@ fn statement(
             "; it holds for the examples trained on, not for the {held_out} held out to validate with"
         ),
     };
+    let origins = provenance::named(provenance).map_or(String::new(), |origins| {
+        format!(
+            "; it does not cover the data that the starting parameters were trained on: {origins}"
+        )
+    });
     let PlanRequest { epsilon, delta, neighbouring, .. } = request;
     format!(
         "one run is ({epsilon}, {delta:e})-differentially private, \
-         neighbours: {neighbouring}{held_out}{sweep}"
+         neighbours: {neighbouring}{held_out}{origins}{sweep}"
     )
 }

@@ -51,6 +51,7 @@ pub mod mechanism;
 pub mod update;
 pub mod seal;
 pub mod training;
+pub mod provenance;
 pub mod certificate;
 pub mod verification;
 pub mod audit;

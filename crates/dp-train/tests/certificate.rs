@@ -2,8 +2,10 @@
 
 use dp_train::batches::Batches;
 use dp_train::certificate::{Certificate, Disclosure, Exposure, Metric};
+use dp_train::fingerprint::Fingerprint;
 use dp_train::ledger::Ledger;
 use dp_train::plan::{DpPlan, PlanError, PlanRequest, StrategyFor};
+use dp_train::provenance::{Origin, Protection};
 use dp_train::seeds::{KeyOrigin, RunSeed};
 use dp_train::verification::verify;
 use mf_core::{Method, Participation, Sgd};
@@ -30,6 +32,17 @@ fn plan(method: Method) -> DpPlan {
     .unwrap()
 }
 
+/// A private run on other data.
+fn origin() -> Origin {
+    let hash = Fingerprint::of_bytes(b"other");
+    Origin {
+        parameters_sha256: hash,
+        data: "faces".into(),
+        training_data_sha256: Some(hash),
+        protection: Protection::Certified { epsilon: 2.5, delta: 1e-6, certificate_sha256: hash },
+    }
+}
+
 fn certificate(method: Method) -> Certificate {
     let plan = plan(method);
     let batches = Batches::new(83, 8, RunSeed(1)).unwrap();
@@ -38,8 +51,13 @@ fn certificate(method: Method) -> Certificate {
         ledger.record(step, batches.batch(step)).unwrap();
     }
     let metrics = vec![Metric { name: "step".into(), exposure: Exposure::Covered }];
-    let disclosure =
-        Disclosure { metrics, trials: 3, held_out_examples: 17, ..Disclosure::default() };
+    let disclosure = Disclosure {
+        metrics,
+        trials: 3,
+        held_out_examples: 17,
+        provenance: vec![origin()],
+        ..Disclosure::default()
+    };
     Certificate::new(&plan, KeyOrigin::OperatingSystem, &ledger, disclosure)
 }
 
@@ -90,6 +108,8 @@ fn does_not_matter(path: &str, method: Method) -> bool {
     let searched = method.is_fitted() || matches!(method, Method::Aof { .. });
     path.starts_with("/metrics")
         || path.starts_with("/artifacts")
+        || path == "/provenance/0/parameters_sha256"
+        || path == "/provenance/0/training_data_sha256"
         || path == "/plan/request/method/tolerance"
         || (searched && path.starts_with("/plan/request/method/"))
 }
@@ -135,6 +155,28 @@ fn every_doctored_field_is_refused_and_named() {
             }
         }
     }
+}
+
+/// What a model was made from is told, and what came before there were origins is read and written unchanged.
+#[test]
+fn the_statement_names_the_origins_and_a_certificate_without_any_has_no_word_of_them() {
+    let mut started = certificate(Method::Identity);
+    assert!(started.statement.contains("17 held out to validate with; it does not cover the data"));
+    let named = "faces ((2.5, 1e-6)-differentially private by that run's own certificate, SHA-256 ";
+    assert!(started.statement.contains(named), "{}", started.statement);
+    assert!(started.statement.ends_with("; choosing among 3 runs is not covered"));
+    // Left out of the list, it is still in the statement.
+    started.provenance.clear();
+    assert!(!verify(&started).holds());
+    let text = serde_json::to_value(&started).unwrap();
+    assert!(text.get("provenance").is_none());
+    assert_eq!(serde_json::from_value::<Certificate>(text).unwrap(), started);
+    let mut impossible = certificate(Method::Identity);
+    impossible.provenance[0].data = String::new();
+    impossible.statement = impossible.statement.replace("faces", "");
+    let verdict = verify(&impossible);
+    let wrong: Vec<_> = verdict.findings.iter().filter(|finding| !finding.holds).collect();
+    assert!(wrong.len() == 1 && wrong[0].detail.starts_with("provenance"), "{verdict}");
 }
 
 /// The attack that passed: hardly any noise and a small epsilon, with every number that depends on them adapted.

@@ -2,8 +2,8 @@
 //!
 //! A checkpoint is sealed with it, and the certificate names its SHA-256. It has every key with its default
 //! filled in, so that two files that say the same in other words have one form. Keys that no number of the
-//! run depends on are left out: where the data lies, how many threads compute, how often a checkpoint is
-//! written and how many other runs there are.
+//! run depends on are left out: where the data and the run that it starts from lie, how many threads compute,
+//! how often a checkpoint is written and how many other runs there are.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use toml::{Table, Value};
 use super::Config;
 
 /// Keys that may be changed while a run is stopped.
-const FREE: [&str; 10] = [
+const FREE: [&str; 11] = [
     "data.folder",
     "data.train_images",
     "data.train_labels",
@@ -23,6 +23,8 @@ const FREE: [&str; 10] = [
     "data.train_table",
     "data.test_table",
     "engine.threads",
+    // What it led to is bound by its hash.
+    "model.start_from",
     "privacy.trials",
     "training.checkpoint_steps",
 ];

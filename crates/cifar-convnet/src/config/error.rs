@@ -64,6 +64,14 @@ pub enum ConfigError {
         "optimizer.cooldown_steps must be between 1 and {most}, one less than the steps of the run, but it is {cooldown}"
     )]
     Cooldown { cooldown: usize, most: usize },
+    /// A cooldown that is no part of the run.
+    #[error("optimizer.cooldown_fraction must be above 0 and at most 1, but it is {fraction}")]
+    CooldownFraction { fraction: f64 },
+    /// A cooldown in steps and as a part.
+    #[error(
+        "optimizer.cooldown_steps and optimizer.cooldown_fraction say the same: give one of them"
+    )]
+    TwoCooldowns,
     /// A key of a schedule that has no use for it.
     #[error("optimizer.{key} is given, but optimizer.schedule has no use for it")]
     NoCooldown { key: &'static str },

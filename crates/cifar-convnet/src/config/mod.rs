@@ -102,6 +102,10 @@ pub struct Optimizer {
     /// Steps over which linear-cooldown falls, at the end of the run; all after the first if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cooldown_steps: Option<usize>,
+    /// The same as a part of all steps, in (0, 1], so that it fits runs of any length: rounded, and at least one
+    /// step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cooldown_fraction: Option<f64>,
     /// The last step's learning rate as a part of `learning_rate`, in (0, 1], for linear-cooldown and
     /// cosine; 0.01 if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]

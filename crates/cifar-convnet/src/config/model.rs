@@ -1,5 +1,7 @@
 //! What is trained: a model by name, or layer by layer.
 
+use std::path::PathBuf;
+
 use crate::convnet;
 use dp_train::model::{
     Architecture, ArchitectureError, Distribution, Initialization, Layer, Shape,
@@ -34,6 +36,12 @@ pub struct Model {
     /// Whether the last layer starts at zero: all classes are equally likely then.
     #[serde(default, skip_serializing_if = "is_default")]
     pub zero_head: bool,
+    /// The folder of a finished run whose parameters this one starts from, all but those of the last linear layer,
+    /// which is made anew: the classes may be others, all other layers must be the same. A private run may not
+    /// start from one that was trained on the data it trains on itself, private or not. What that run was trained
+    /// on, and by what it is covered, stands in the certificate: this run's guarantee does not cover it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_from: Option<PathBuf>,
 }
 
 /// Whether a key may be left out of files and canonical forms, which had none before the key was there.

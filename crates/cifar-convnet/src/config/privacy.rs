@@ -56,8 +56,9 @@ pub struct Guarantee {
     /// private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise_seed: Option<u64>,
-    /// Runs on the same data among which this one is chosen, itself included; a sweep sets it. It is
-    /// stated in the certificate, whose epsilon is that of one run.
+    /// Runs on the same data among which this one is chosen, itself included; a sweep adds its own to those that its
+    /// base names. It is stated in the certificate, whose epsilon is that of one run: choosing by what runs show,
+    /// also on held-out examples, is not covered by it.
     #[serde(default = "one_run")]
     pub trials: u64,
 }

@@ -42,8 +42,14 @@ impl Optimizer {
         if !(fraction > 0.0 && fraction <= 1.0) {
             return Err(ConfigError::FinalFraction { fraction });
         }
-        if self.cooldown_steps.is_some() && self.schedule != Schedule::LinearCooldown {
-            return Err(ConfigError::NoCooldown { key: "cooldown_steps" });
+        let cools = self.schedule == Schedule::LinearCooldown;
+        for (key, given) in [
+            ("cooldown_steps", self.cooldown_steps.is_some()),
+            ("cooldown_fraction", self.cooldown_fraction.is_some()),
+        ] {
+            if given && !cools {
+                return Err(ConfigError::NoCooldown { key });
+            }
         }
         let last = steps.saturating_sub(1);
         let shape: Box<dyn Fn(usize) -> f64> = match self.schedule {
@@ -52,7 +58,7 @@ impl Optimizer {
             }
             Schedule::Constant => return Ok(None),
             Schedule::LinearCooldown => {
-                let cooldown = self.cooldown_steps.unwrap_or(last);
+                let cooldown = self.cooldown(steps)?;
                 if cooldown > last || self.cooldown_steps == Some(0) {
                     return Err(ConfigError::Cooldown { cooldown, most: last });
                 }
@@ -66,6 +72,21 @@ impl Optimizer {
             }
         };
         Ok(Some((0..steps).map(|t| fraction + (1.0 - fraction) * shape(t)).collect()))
+    }
+
+    /// Over how many of the steps after the first the rate falls; all of them if nothing is said.
+    fn cooldown(&self, steps: usize) -> Result<usize, ConfigError> {
+        let last = steps.saturating_sub(1);
+        match (self.cooldown_steps, self.cooldown_fraction) {
+            (Some(_), Some(_)) => Err(ConfigError::TwoCooldowns),
+            (Some(cooldown), None) => Ok(cooldown),
+            (None, None) => Ok(last),
+            (None, Some(fraction)) if fraction > 0.0 && fraction <= 1.0 => {
+                let cooldown = (fraction * steps as f64).round() as usize;
+                Ok(cooldown.clamp(1.min(last), last))
+            }
+            (None, Some(fraction)) => Err(ConfigError::CooldownFraction { fraction }),
+        }
     }
 }
 
@@ -83,6 +104,7 @@ mod tests {
             learning_rate: 1.0,
             schedule,
             cooldown_steps,
+            cooldown_fraction: None,
             final_fraction,
             momentum: 0.0,
             decay_factor: 1.0,
@@ -118,6 +140,37 @@ mod tests {
             assert!(long.windows(2).all(|pair| pair[0] > pair[1]), "{schedule:?} falls");
             assert!((long[999] - 0.01).abs() < 1e-15);
         }
+    }
+
+    #[test]
+    fn a_cooldown_as_a_part_is_that_many_steps_of_a_run_of_any_length() {
+        let optimizer = |schedule, cooldown_steps, cooldown_fraction| Optimizer {
+            learning_rate: 1.0,
+            schedule,
+            cooldown_steps,
+            cooldown_fraction,
+            final_fraction: None,
+            momentum: 0.0,
+            decay_factor: 1.0,
+            clip_norm: None,
+        };
+        let cools = Schedule::LinearCooldown;
+        let part = |part, steps| optimizer(cools, None, Some(part)).factors(steps);
+        let whole = |cooldown, steps| optimizer(cools, Some(cooldown), None).factors(steps);
+        for (fraction, steps, cooldown) in
+            [(0.5, 800, 400), (0.5, 80, 40), (0.5, 9, 5), (0.001, 10, 1), (1.0, 10, 9), (0.5, 2, 1)]
+        {
+            assert_eq!(part(fraction, steps), whole(cooldown, steps), "{fraction} of {steps}");
+        }
+        close(part(0.5, 1).unwrap(), &[1.0]);
+        for wrong in [0.0, -0.5, 1.5, f64::NAN] {
+            let message = part(wrong, 10).unwrap_err().to_string();
+            assert!(message.contains("optimizer.cooldown_fraction"), "{message}");
+        }
+        let two = optimizer(cools, Some(3), Some(0.5)).factors(10).unwrap_err();
+        assert_eq!(two, ConfigError::TwoCooldowns);
+        let cosine = optimizer(Schedule::Cosine, None, Some(0.5)).factors(10).unwrap_err();
+        assert_eq!(cosine, ConfigError::NoCooldown { key: "cooldown_fraction" });
     }
 
     #[test]

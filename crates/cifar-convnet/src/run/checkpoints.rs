@@ -11,6 +11,9 @@ use super::folder::{CONFIG, RunFolder, is_checkpoint};
 use crate::bad_argument::BadArgument;
 use crate::files;
 
+/// How the keys of the seal begin that bind a run to the one it started from.
+pub(super) const START: &str = "model.start_from.";
+
 /// How many checkpoints are kept.
 const KEPT: usize = 2;
 
@@ -59,6 +62,9 @@ impl RunFolder {
                 "train on the examples that it began with: see data.validation and the files in \
                               data.folder"
                     .to_owned()
+            }
+            key if key.starts_with(START) => {
+                "let model.start_from lead to the run that it began from, as it was then".to_owned()
             }
             "engine.arithmetic" => "continue it on a processor with these instructions".to_owned(),
             "program.version" | "program.commit" | "program.sha256" => {

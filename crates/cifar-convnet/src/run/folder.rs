@@ -5,6 +5,7 @@
 //! | `config.toml` | the config with all overrides, as it was run |
 //! | `plan.json` | the privacy plan, made before any data was read |
 //! | `environment.json` | program, commit, machine |
+//! | `provenance.json` | of a run that started from another's parameters: the runs before it, and their data |
 //! | `metrics.csv` | one line per epoch |
 //! | `events.out.tfevents.*` | the same and more, for TensorBoard, while the run goes on |
 //! | `privacy.json` | the certificate; `bandroot verify` checks it |
@@ -43,6 +44,9 @@ pub const PLAN: &str = "plan.json";
 /// Program, commit and machine, as an `Environment`.
 pub const ENVIRONMENT: &str = "environment.json";
 
+/// The runs that the parameters before the first step came from, as a list of `Origin`.
+pub const PROVENANCE: &str = "provenance.json";
+
 /// One line per epoch, with the columns of `metrics::table`.
 pub const METRICS: &str = "metrics.csv";
 
@@ -80,6 +84,7 @@ pub fn is_of_a_run(name: &str) -> bool {
         CONFIG,
         PLAN,
         ENVIRONMENT,
+        PROVENANCE,
         METRICS,
         CERTIFICATE,
         PARAMETERS,

@@ -8,15 +8,17 @@ use anyhow::Context;
 use dp_train::certificate::{Artifacts, Certificate, Disclosure, Exposure};
 use dp_train::engine::{BatchMetrics, GradientEngine};
 use dp_train::fingerprint::Fingerprint;
+use dp_train::provenance::Origin;
 use dp_train::seal::Seal;
 use dp_train::seeds::{KeyOrigin, RunSeed};
 use serde::{Deserialize, Serialize};
 
 use super::events::Events;
 use super::metrics::{self, Epoch};
+use super::start::Start;
 use super::state::{Feed, Seen, State};
-use super::summary::{Claim, NOT_PRIVATE, Summary};
-use super::{binding, commitment};
+use super::summary::{self, Claim, Summary};
+use super::{binding, commitment, provenance};
 use crate::data::Dataset;
 use crate::data::views::Views;
 use crate::experiment::{Experiment, Kind, Steps};
@@ -90,6 +92,8 @@ pub struct Session<'a> {
     epochs: Vec<Epoch>,
     /// Among how many runs this one is chosen.
     trials: u64,
+    /// The runs that the first parameters came from, nearest first.
+    provenance: Vec<Origin>,
 }
 
 impl<'a> Session<'a> {
@@ -105,7 +109,12 @@ impl<'a> Session<'a> {
     ) -> anyhow::Result<Self> {
         let config = &experiment.config;
         let data_sha256 = data.train.sha256();
-        let seal = binding::seal(config, &data_sha256, engine.describe().arithmetic)?;
+        let mut seal = binding::seal(config, &data_sha256, engine.describe().arithmetic)?;
+        let start = match &place {
+            Place::New(_) => Start::read(config, &experiment.architecture, &data_sha256)?,
+            Place::Resumed(folder) => Start::resumed(folder.path(), config)?,
+        };
+        binding::bind_start(&mut seal, &start.provenance)?;
         let mut trials = config.privacy.trials();
         let (folder, state, epochs) = match place {
             Place::Resumed(folder) => {
@@ -122,8 +131,11 @@ impl<'a> Session<'a> {
                 }
                 let environment = files::json(&Environment::current())?;
                 folder.write(folder::ENVIRONMENT, environment.as_bytes())?;
+                if !start.provenance.is_empty() {
+                    folder.write(folder::PROVENANCE, &provenance::bytes(&start.provenance)?)?;
+                }
                 commitment::begin(folder.path(), config)?;
-                (folder, State::begin(experiment, data)?, Vec::new())
+                (folder, State::begin(experiment, data, &start)?, Vec::new())
             }
         };
         let (record, private) = (config.training.record, matches!(state, State::Private(_)));
@@ -143,6 +155,7 @@ impl<'a> Session<'a> {
             seal,
             epochs,
             trials,
+            provenance: start.provenance,
         })
     }
 
@@ -263,17 +276,18 @@ impl<'a> Session<'a> {
     fn finish(self) -> anyhow::Result<Summary> {
         let model = parameters::write(&self.experiment.architecture, self.state.parameters())?;
         self.folder.write(folder::PARAMETERS, &model)?;
+        let (run, config) = (self.folder.path(), &self.experiment.config);
+        let data_sha256 = commitment::of(run, config, &self.data_sha256)?;
         let claim = match &self.state {
             State::NonPrivate(..) => Claim {
                 epsilon: None,
                 delta: None,
                 private: false,
-                statement: NOT_PRIVATE.to_owned(),
+                statement: summary::not_private(&self.provenance),
+                training_data_sha256: data_sha256,
             },
             State::Private(training) => {
                 let (plan, origin) = (training.plan(), training.key_origin());
-                let (run, config) = (self.folder.path(), &self.experiment.config);
-                let data_sha256 = commitment::of(run, config, &self.data_sha256)?;
                 let data_sha256 = data_sha256.with_context(|| {
                     format!(
                         "{} is gone, without which the data cannot be named",
@@ -289,6 +303,7 @@ impl<'a> Session<'a> {
                         training_data_sha256: Some(data_sha256),
                         parameters_sha256: Some(Fingerprint::of_bytes(&model)),
                     },
+                    provenance: self.provenance,
                 };
                 let certificate = Certificate::new(plan, origin, training.ledger(), disclosure);
                 self.folder.write(folder::CERTIFICATE, files::json(&certificate)?.as_bytes())?;
@@ -297,6 +312,7 @@ impl<'a> Session<'a> {
                     delta: Some(plan.request().delta),
                     private: origin == KeyOrigin::OperatingSystem,
                     statement: certificate.statement,
+                    training_data_sha256: None,
                 }
             }
         };

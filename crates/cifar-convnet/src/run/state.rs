@@ -15,6 +15,7 @@ use crate::data::views::Views;
 use crate::data::{Dataset, Split};
 use crate::experiment::{Experiment, Kind};
 use crate::run::folder::RunFolder;
+use crate::run::start::Start;
 
 /// How a checkpoint begins that was written with privacy if this is without, and the other way round.
 fn other_kind(kind: &Kind) -> &'static [u8] {
@@ -54,10 +55,15 @@ pub(super) struct Seen {
 
 impl State {
     /// A run before its first step.
-    pub(super) fn begin(experiment: &Experiment, data: &Dataset) -> anyhow::Result<State> {
+    pub(super) fn begin(
+        experiment: &Experiment,
+        data: &Dataset,
+        start: &Start,
+    ) -> anyhow::Result<State> {
         let Experiment { config, kind, architecture, .. } = experiment;
         let (seed, examples) = (RunSeed(config.training.seed), examples(data)?);
-        let parameters = config.model.initialization().draw(architecture, seed);
+        let mut parameters = config.model.initialization().draw(architecture, seed);
+        start.apply(architecture, &mut parameters)?;
         Ok(match kind {
             Kind::Private(plan) => {
                 let key = match config.privacy.noise_seed() {

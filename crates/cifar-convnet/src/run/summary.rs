@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use dp_train::fingerprint::Fingerprint;
+use dp_train::provenance::{self, Origin};
 use serde::{Deserialize, Serialize};
 
 use super::folder::SUMMARY;
@@ -10,9 +12,18 @@ use super::metrics::Epoch;
 use crate::config::{Config, Record};
 use crate::run::memory;
 
-/// What a run without noise says of itself.
-pub(super) const NOT_PRIVATE: &str =
-    "not private: privacy = \"none\", trained without noise, covered by no guarantee";
+/// What a run without noise says of itself, and of the runs that it started from.
+pub(super) fn not_private(provenance: &[Origin]) -> String {
+    let statement =
+        "not private: privacy = \"none\", trained without noise, covered by no guarantee"
+            .to_owned();
+    match provenance::named(provenance) {
+        None => statement,
+        Some(origins) => {
+            format!("{statement}; the starting parameters were trained on {origins}")
+        }
+    }
+}
 
 /// What `--json` prints, and `summary.json` holds. Numbers that depend on the training data are null in a
 /// public record.
@@ -43,6 +54,10 @@ pub struct Summary {
     /// What is claimed, in one sentence; the first runs had none.
     #[serde(default)]
     pub statement: Option<String>,
+    /// SHA-256 of the training examples of a run without privacy, salted where they are not public; a private run has
+    /// it in its certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub training_data_sha256: Option<Fingerprint>,
     /// Steps taken.
     pub steps: usize,
     /// Time of all epochs.
@@ -62,6 +77,7 @@ pub(super) struct Claim {
     pub delta: Option<f64>,
     pub private: bool,
     pub statement: String,
+    pub training_data_sha256: Option<Fingerprint>,
 }
 
 impl Summary {
@@ -73,7 +89,7 @@ impl Summary {
         last: &Epoch,
         config: &Config,
     ) -> Self {
-        let Claim { epsilon, delta, private, statement } = claim;
+        let Claim { epsilon, delta, private, statement, training_data_sha256 } = claim;
         let seconds: f64 = epochs.iter().map(|epoch| epoch.seconds).sum();
         let examples = (last.step * config.training.batch_size) as f64;
         let open = config.training.record == Record::All;
@@ -90,6 +106,7 @@ impl Summary {
             delta,
             private,
             statement: Some(statement),
+            training_data_sha256,
             steps: last.step,
             seconds: open.then_some(seconds),
             examples_per_second: open.then_some(examples / seconds),

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
+use dp_train::fingerprint::Fingerprint;
 use dp_train::model::Architecture;
 
 use super::{folder, parameters};
@@ -19,6 +20,8 @@ pub struct Trained {
     pub architecture: Architecture,
     /// Its parameters, in one flat vector.
     pub parameters: Vec<f32>,
+    /// SHA-256 of the file that they were read from.
+    pub sha256: Fingerprint,
 }
 
 impl Trained {
@@ -35,6 +38,6 @@ impl Trained {
             .with_context(|| format!("could not read {}; is the run finished?", path.display()))?;
         let parameters = parameters::read(&architecture, &bytes)
             .with_context(|| format!("{} is not the model of the config", path.display()))?;
-        Ok(Self { config, architecture, parameters })
+        Ok(Self { config, architecture, parameters, sha256: Fingerprint::of_bytes(&bytes) })
     }
 }

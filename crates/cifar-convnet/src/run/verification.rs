@@ -8,6 +8,7 @@ use anyhow::Context;
 use dp_train::certificate::{Certificate, FORMAT_1};
 use dp_train::fingerprint::Fingerprint;
 use dp_train::plan::PlanRecord;
+use dp_train::provenance::Origin;
 use dp_train::seeds::KeyOrigin;
 use dp_train::verification::{self, Finding, Verdict};
 use serde_json::Value;
@@ -82,6 +83,7 @@ impl<'a> Folder<'a> {
         if let Some(config) = &config {
             self.check_config(config)?;
         }
+        self.check_provenance(config.as_ref())?;
         self.check_plan()?;
         self.check_summary()?;
         self.check_parameters()?;
@@ -161,6 +163,38 @@ impl<'a> Folder<'a> {
             self.find(same, format!("held_out_examples: config.toml holds {held_out} out"));
             let same = certificate.metrics == metrics::metrics(config);
             self.find(same, "metrics: what such a run records, and what of it is private");
+        }
+        Ok(())
+    }
+
+    /// The runs that the parameters before the first step came from, as far as they can be compared.
+    fn check_provenance(&mut self, config: Option<&Config>) -> anyhow::Result<()> {
+        let claimed = &self.certificate.provenance;
+        let source = config.and_then(|config| config.model.start_from.as_ref());
+        let written = self.run.join(folder::PROVENANCE).exists();
+        if claimed.is_empty() && source.is_none() && !written {
+            return Ok(());
+        }
+        if config.is_some() {
+            let same = source.is_some() != claimed.is_empty();
+            self.find(same, "provenance: a run started from another as config.toml says");
+        }
+        if let Some(bytes) = self.read(folder::PROVENANCE)? {
+            let found: Result<Vec<Origin>, _> = serde_json::from_slice(&bytes);
+            let same = found.is_ok_and(|found| found == *claimed);
+            self.find(same, "provenance: the runs that provenance.json names");
+        }
+        let (Some(source), Some(nearest)) = (source, claimed.first()) else { return Ok(()) };
+        match fs::read(source.join(folder::PARAMETERS)) {
+            Ok(bytes) => {
+                let (found, source) = (Fingerprint::of_bytes(&bytes), source.display());
+                let same = nearest.parameters_sha256 == found;
+                self.find(same, format!("provenance: the parameters in {source} have {found}"));
+            }
+            Err(_) => self.skip(format!(
+                "the run that it started from is not in {}: its parameters and data are taken from provenance.json",
+                source.display()
+            )),
         }
         Ok(())
     }

@@ -22,15 +22,23 @@ impl Verdict {
                 true => format!("statement: {statement}"),
                 false => format!(
                     "statement: {statement:?} claimed, {derived:?} derived from epsilon, delta, neighbouring, \
-                     noise_key, held_out_examples and trials"
+                     noise_key, held_out_examples, provenance and trials"
                 ),
             },
         );
         self.find(*trials > 0, format!("trials: {trials}"));
+        for origin in &certificate.provenance {
+            let hash = origin.parameters_sha256;
+            let detail = format!("provenance: started from {origin}, parameters {hash}");
+            self.find(origin.is_possible(), detail);
+        }
         if first {
-            let none =
-                certificate.held_out_examples == 0 && certificate.artifacts == Default::default();
-            self.find(none, "held_out_examples and artifacts: format 1 has none".to_string());
+            let Certificate { held_out_examples, artifacts, provenance, .. } = certificate;
+            let none = *held_out_examples == 0
+                && *artifacts == Default::default()
+                && provenance.is_empty();
+            let detail = "held_out_examples, artifacts and provenance: format 1 has none";
+            self.find(none, detail.to_string());
         }
     }
 

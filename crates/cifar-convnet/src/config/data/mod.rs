@@ -4,6 +4,7 @@ mod examples;
 mod facts;
 mod keys;
 mod own;
+mod title;
 
 use std::path::PathBuf;
 

@@ -64,6 +64,11 @@ pub(crate) enum Command {
     /// prediction, however many are made.
     Predict(Predict),
     /// Train a grid of configs and seeds, until nothing is missing; many processes may share one folder
+    ///
+    /// With `[select]` it is a search: settings from a grid, a list or random draws are judged by held-out training
+    /// examples, with `[halving]` in rounds of which the best share goes on. The best is written to chosen.toml and
+    /// trained on all examples with seeds that the file names beforehand. All runs count as trials in every
+    /// certificate: the choice itself is not covered by the epsilon of one run.
     Sweep(Sweep),
     /// Compare all recorded results with the paper: a web page, tables and figures
     Report(Report),

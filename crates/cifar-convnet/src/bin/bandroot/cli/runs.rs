@@ -80,7 +80,8 @@ pub(crate) enum SplitName {
 
 #[derive(Debug, Args)]
 pub(crate) struct Sweep {
-    /// The file of the sweep (TOML): base, `[grid]`, seeds; for a choice of the best, `[select]` and `[halving]`
+    /// The file of the sweep (TOML): base, seeds, `[grid]`, `[[candidates]]`, `[random]`; for a choice of the best,
+    /// `[select]` and `[halving]`
     pub(crate) sweep: PathBuf,
 
     /// Runs at a time; the threads are shared out among them
@@ -94,6 +95,10 @@ pub(crate) struct Sweep {
     /// Run again what failed before
     #[arg(long)]
     pub(crate) retry_failed: bool,
+
+    /// Stop after the choice of `[select]`: chosen.toml is the config of the final runs
+    #[arg(long)]
+    pub(crate) choose_only: bool,
 
     /// Print one JSON object instead of a table
     #[arg(long)]

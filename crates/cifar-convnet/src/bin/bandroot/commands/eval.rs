@@ -26,7 +26,7 @@ struct EvalOutput {
 }
 
 pub(crate) fn run(arguments: &Eval) -> anyhow::Result<()> {
-    let Trained { mut config, architecture, parameters } = Trained::read(&arguments.run)?;
+    let Trained { mut config, architecture, parameters, .. } = Trained::read(&arguments.run)?;
     let tuned = config.data.holds_out();
     let judged_by = if tuned { SplitName::Validation } else { SplitName::Test };
     let split = arguments.split.unwrap_or(judged_by);

@@ -31,7 +31,7 @@ struct Likely {
 }
 
 pub(crate) fn run(arguments: &Predict) -> anyhow::Result<()> {
-    let Trained { config, architecture, parameters } = Trained::read(&arguments.run)?;
+    let Trained { config, architecture, parameters, .. } = Trained::read(&arguments.run)?;
     let wrong = |error| BadArgument(format!("{}: {error}", arguments.run.display()));
     let taken = config.data.taken().map_err(wrong)?;
     let classes = config.data.classes().map_err(wrong)?;

@@ -14,10 +14,11 @@ use cifar_convnet::files;
 use cifar_convnet::run::folder;
 
 /// Files that are taken over, where they exist.
-const KEPT: [&str; 7] = [
+const KEPT: [&str; 8] = [
     folder::CONFIG,
     folder::PLAN,
     folder::ENVIRONMENT,
+    folder::PROVENANCE,
     folder::METRICS,
     folder::SUMMARY,
     folder::CERTIFICATE,
@@ -93,11 +94,13 @@ fn files(run: &Path) -> anyhow::Result<Vec<(&'static str, String)>> {
             files.push((name, text));
         } else if name.ends_with(".toml") {
             let mut table: toml::Table = text.parse().with_context(context)?;
-            // Where the data was on that machine says nothing about the run.
-            if let Some(toml::Value::String(folder)) =
-                table.get_mut("data").and_then(|data| data.get_mut("folder"))
-            {
-                *folder = without_paths(folder);
+            // Where the data was on that machine, and the run that it started from, says nothing about the run.
+            for (section, key) in [("data", "folder"), ("model", "start_from")] {
+                if let Some(toml::Value::String(folder)) =
+                    table.get_mut(section).and_then(|section| section.get_mut(key))
+                {
+                    *folder = without_paths(folder);
+                }
             }
             files.push((name, toml::to_string_pretty(&table)?));
         } else {

@@ -14,13 +14,16 @@ use cifar_convnet::files;
 use cifar_convnet::run::folder::{self, is_checkpoint, is_pending, is_secret};
 use cifar_convnet::run::summary::Summary;
 
+/// Keys and values that a run has in place of those of its base, in their order.
+pub(crate) type Setting = Vec<(String, Value)>;
+
 /// One run of a sweep.
 #[derive(Debug, Clone)]
 pub(crate) struct Cell {
     /// The name of its folder: what is readable, and a hash of the config.
     pub(crate) name: String,
     /// What the grid says of it, without the seed.
-    pub(crate) setting: Vec<(String, Value)>,
+    pub(crate) setting: Setting,
     pub(crate) seed: u64,
     /// What is given to the training.
     table: Table,
@@ -66,7 +69,7 @@ impl Cell {
         path: &Path,
         base: &Table,
         prefix: &str,
-        setting: Vec<(String, Value)>,
+        setting: Setting,
         seed: u64,
         trials: u64,
     ) -> anyhow::Result<Self> {

@@ -18,10 +18,15 @@ fn a_damaged_sweep_is_refused_or_every_cell_can_be_run() {
         [halving]\nepochs = [1]\nkeep = 0.33\n";
     let plain = "base = 'base.toml'\nseeds = [0, 4]\n[grid]\n'noise.method' = ['bsr', 'sqrt']\n\
         optimizer.learning_rate = [0.1, 1]\noptimizer.schedule = ['cosine']\n";
+    let random = "base = 'base.toml'\n[[candidates]]\n'optimizer.learning_rate' = 0.3\n\
+        optimizer.momentum = 0.5\n[random]\nsamples = 3\nseed = 2\n[random.ranges]\n\
+        'optimizer.learning_rate' = { from = 0.05, to = 2.0, scale = 'log' }\n\
+        'training.batch_size' = { from = 100, to = 500 }\n'noise.method' = ['bsr', 'identity']\n\
+        [select]\nseeds = [0]\nscale_rate = 1.25\n[halving]\nepochs = [1, 3]\nkeep = 0.5\n";
     let target = Target {
         name: "sweep",
         kind: Kind::Text,
-        corpus: vec![search.into(), plain.into()],
+        corpus: vec![search.into(), plain.into(), random.into()],
         inputs: 1000,
         cost: 4,
         most_bytes: 64 << 20,

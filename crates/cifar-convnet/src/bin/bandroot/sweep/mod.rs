@@ -1,11 +1,15 @@
-//! `bandroot sweep`: a grid over any keys of a config, run until nothing is missing.
+//! `bandroot sweep`: a grid over any keys of a config, or a search among candidates, run until nothing is missing.
 //!
-//! The folder of a sweep holds one run folder per cell, `sweep.csv` with all of them, and in `.sweep` the claims,
-//! attempts, configs and logs of the runs. Any number of processes may work on it at once, and may be killed and
+//! The folder of a sweep holds one run folder per cell, `sweep.csv` with all of them, of a search `selection.csv` and
+//! `chosen.toml`, and in `.sweep` the claims, attempts, configs and logs of the runs. Any number of processes may work on it at once, and may be killed and
 //! started again at any moment.
 
 mod spec;
+mod settings;
+mod random;
 mod selection;
+mod chosen;
+mod record;
 pub(crate) mod cell;
 pub(crate) mod attempts;
 mod name;
@@ -23,10 +27,9 @@ use serde::Serialize;
 
 use crate::cli::Sweep;
 use crate::terminal::output;
-use crate::terminal::table::Table;
-use cell::{Cell, CellState};
 use cifar_convnet::BadArgument;
 use cifar_convnet::files;
+use record::Row;
 use runner::{Runner, Tally};
 use selection::Search;
 use spec::Spec;
@@ -45,23 +48,34 @@ pub(crate) fn run(arguments: &Sweep) -> anyhow::Result<()> {
     let folder = arguments.out.clone().unwrap_or_else(|| default_folder(&arguments.sweep));
     // Both before the folder is made: what cannot run leaves nothing behind.
     let search = spec.select.as_ref().map(|_| Search::new(&spec)).transpose()?;
+    ensure!(
+        search.is_some() || !arguments.choose_only,
+        BadArgument(format!(
+            "{}: --choose-only needs [select], which says how to choose",
+            arguments.sweep.display()
+        ))
+    );
     let cells = if search.is_none() { spec.cells()? } else { Vec::new() };
     let runner = Runner::new(&folder, arguments.jobs, arguments.retry_failed)?;
-    let planned = search.as_ref().map_or(cells.len() as u64, Search::trials);
-    let settle =
-        || attempts::settle(&folder, |_, counts| counts.values().sum::<u64>().max(planned));
+    let planned = search.as_ref().map_or(cells.len() as u64 + spec.earlier, Search::trials);
+    let settle = || {
+        let trials = |begun: u64| (begun + spec.earlier).max(planned);
+        attempts::settle(&folder, |_, counts| trials(counts.values().sum()))
+    };
     // Also before anything runs: a sweep that is killed has told its finished runs what it was about to begin.
     settle()?;
     let outcome = match search {
-        Some(search) => search.run(&runner, &folder),
-        None => runner.run("sweep", &cells, None).map(|tally| (cells, tally)),
+        Some(search) => search.run(&runner, &folder, arguments.choose_only),
+        None => {
+            let rows = |tally| (cells.iter().cloned().map(Row::of).collect(), tally);
+            runner.run("sweep", &cells, None).map(rows)
+        }
     };
     // However it went: what was begun counts in the certificates of all runs in the folder.
     let settled = settle();
-    let (cells, tally) = outcome?;
+    let (rows, tally) = outcome?;
     settled?;
-    let table = table(&cells, &folder)?;
-    files::write(&folder.join("sweep.csv"), table.to_csv()?.as_bytes())?;
+    let table = record::write(&rows, &folder)?;
     if arguments.json {
         output::print(&files::json(&SweepOutput { folder: folder.clone(), tally })?)?;
     } else {
@@ -90,46 +104,4 @@ pub(crate) fn finish(tally: &Tally, folder: &Path, runner: &Runner) -> anyhow::R
 fn default_folder(sweep: &Path) -> PathBuf {
     let name = sweep.file_stem().map_or("sweep".into(), |stem| stem.to_string_lossy());
     PathBuf::from("runs").join(name.as_ref())
-}
-
-/// One line per cell, in the order of the grid.
-fn table(cells: &[Cell], folder: &Path) -> anyhow::Result<Table> {
-    let mut keys: Vec<&str> = Vec::new();
-    for (key, _) in cells.iter().flat_map(|cell| &cell.setting) {
-        if !keys.contains(&key.as_str()) {
-            keys.push(key);
-        }
-    }
-    let mut header = vec!["run"];
-    header.extend(&keys);
-    header.extend(["seed", "judged_by", "accuracy", "loss", "seconds", "state"]);
-    let mut table = Table::new(&header);
-    for cell in cells {
-        let mut line = vec![cell.name.clone()];
-        line.extend(keys.iter().map(|key| {
-            let found = cell.setting.iter().find(|(found, _)| found == key);
-            found.map_or(String::new(), |(_, value)| name::plain(value))
-        }));
-        let judged_by =
-            if cell.config.data.holds_out() { "validation (not private)" } else { "test" };
-        line.extend([cell.seed.to_string(), judged_by.to_owned()]);
-        match cell.state(folder)? {
-            CellState::Done { .. } => {
-                let outcome = cell.result(folder)?;
-                line.push(format!("{:.4}", outcome.accuracy));
-                line.push(outcome.loss.map_or(String::new(), |loss| format!("{loss:.4}")));
-                line.push(outcome.seconds.map_or(String::new(), |seconds| format!("{seconds:.1}")));
-                line.push("done".to_owned());
-            }
-            state => {
-                line.extend([String::new(), String::new(), String::new()]);
-                line.push(match state {
-                    CellState::Failed(_) => "failed".to_owned(),
-                    _ => "missing".to_owned(),
-                });
-            }
-        }
-        table.push(line);
-    }
-    Ok(table)
 }

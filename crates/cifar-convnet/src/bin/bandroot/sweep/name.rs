@@ -14,6 +14,12 @@ pub(super) fn plain(value: &Value) -> String {
     }
 }
 
+/// `noise.method = bsr, optimizer.learning_rate = 0.1`.
+pub(super) fn words(setting: &[(String, Value)]) -> String {
+    let part = |(key, value): &(String, Value)| format!("{key} = {}", plain(value));
+    setting.iter().map(part).collect::<Vec<_>>().join(", ")
+}
+
 /// `method-bsr_learning_rate-0.1_seed-0_1a2b3c4d`.
 pub(super) fn of(prefix: &str, setting: &[(String, Value)], seed: u64, table: &Table) -> String {
     let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
@@ -28,9 +34,13 @@ pub(super) fn of(prefix: &str, setting: &[(String, Value)], seed: u64, table: &T
         .into_iter()
         .chain(parts)
         .collect();
+    format!("{}_{}", readable(&parts.join("_")), identity(table))
+}
+
+/// A text as a part of a file's name.
+pub(super) fn readable(text: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._+-".contains(c) { c } else { '~' };
-    let readable: String = parts.join("_").chars().map(plain).take(LONGEST).collect();
-    format!("{readable}_{}", identity(table))
+    text.chars().map(plain).take(LONGEST).collect()
 }
 
 /// The first 32 bits of the SHA-256 of what a config says, in sorted order. Where the data lies, how often

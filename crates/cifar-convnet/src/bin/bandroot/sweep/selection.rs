@@ -1,18 +1,23 @@
 //! The choice of hyper-parameters: by accuracy on held-out training examples, then once to the test.
 //!
-//! Every setting of the grid is trained without a share of the training examples and judged by them. With
-//! halving, short runs come first and only the best share of each group goes on. The best of each
-//! group is trained on all training examples with the final seeds. No run of the search sees a test
-//! example. All runs count as trials in every certificate: the choice itself is not private.
+//! Every setting is trained without a share of the training examples and judged by them. With halving, short runs
+//! come first and only the best share of each group goes on; each round is a run of its own, with a schedule of its
+//! own length. The best of each group is written to `chosen.toml` and trained on all training examples with the final
+//! seeds, which stand in the spec before anything is known. No run of the search sees a test example.
+//!
+//! All runs of all rounds count as trials in every certificate: the choice by validation accuracy is itself not
+//! private, and no epsilon here covers it.
 
 use std::path::Path;
 
 use toml::Value;
 
-use super::cell::{Cell, CellState};
-use super::name::plain;
+use super::cell::{Cell, CellState, Setting};
+use super::chosen;
+use super::name::words;
+use super::record::{self, Row};
 use super::runner::{Runner, Tally};
-use super::spec::{Halving, Setting, Spec};
+use super::spec::{Halving, Select, Spec};
 use crate::terminal::table::Table;
 use cifar_convnet::files;
 
@@ -30,8 +35,7 @@ struct Group {
 pub(super) struct Search<'a> {
     spec: &'a Spec,
     groups: Vec<Group>,
-    validation: f64,
-    final_seeds: &'a [u64],
+    select: &'a Select,
     trials: u64,
 }
 
@@ -60,13 +64,7 @@ impl<'a> Search<'a> {
                 }
             }
         }
-        let mut search = Self {
-            spec,
-            groups,
-            validation: select.validation,
-            final_seeds: &select.seeds,
-            trials: 1,
-        };
+        let mut search = Self { spec, groups, select, trials: 1 };
         search.plan_rounds()?;
         search.trials = search.count_trials();
         for group in &search.groups {
@@ -80,7 +78,7 @@ impl<'a> Search<'a> {
         Ok(search)
     }
 
-    /// How many runs there will be if none fails.
+    /// How many runs there will be if none fails, with those from before the search.
     pub(super) fn trials(&self) -> u64 {
         self.trials
     }
@@ -100,7 +98,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// How many runs there will be if none fails.
+    /// As [`trials`](Self::trials).
     fn count_trials(&self) -> u64 {
         let searched: usize = self
             .groups
@@ -115,29 +113,60 @@ impl<'a> Search<'a> {
                 runs
             })
             .sum();
-        (searched + self.groups.len() * self.final_seeds.len()) as u64
+        (searched + self.groups.len() * self.select.seeds.len()) as u64 + self.spec.earlier
     }
 
     fn search_cells(&self, setting: &Setting, epochs: Option<usize>) -> anyhow::Result<Vec<Cell>> {
-        let mut setting = setting.clone();
+        let mut changed = setting.clone();
         if let Some(epochs) = epochs {
-            replace(&mut setting, "training.epochs", Value::Integer(epochs as i64));
+            replace(&mut changed, "training.epochs", Value::Integer(epochs as i64));
         }
-        replace(&mut setting, "data.validation", Value::Float(self.validation));
-        let cell = |&seed| self.spec.cell("search", setting.clone(), seed, self.trials);
+        replace(&mut changed, "data.validation", Value::Float(self.select.validation));
+        if let Some(cooldown) = self.cooldown(setting, epochs)? {
+            replace(&mut changed, "optimizer.cooldown_steps", Value::Integer(cooldown as i64));
+        }
+        let cell = |&seed| self.spec.cell("search", changed.clone(), seed, self.trials);
         self.spec.seeds.iter().map(cell).collect()
+    }
+
+    /// The steps of a round's cooldown if a setting gives them: the same part of the round as of the final run.
+    fn cooldown(&self, setting: &Setting, epochs: Option<usize>) -> anyhow::Result<Option<usize>> {
+        if !self.spec.gives(setting, "optimizer", "cooldown_steps") {
+            return Ok(None);
+        }
+        let Some(last) = self.final_cells(setting)?.pop() else { return Ok(None) };
+        let mut config = last.config;
+        let Some(cooldown) = config.optimizer.cooldown_steps else { return Ok(None) };
+        let all = config.steps()?.total;
+        config.data.validation = self.select.validation;
+        config.training.epochs = epochs.unwrap_or(config.training.epochs);
+        let round = config.steps()?.total;
+        let scaled = (cooldown as f64 * round as f64 / all as f64).round() as usize;
+        Ok(Some(scaled.clamp(1, round.saturating_sub(1).max(1))))
     }
 
     fn final_cells(&self, setting: &Setting) -> anyhow::Result<Vec<Cell>> {
         let mut setting = setting.clone();
         replace(&mut setting, "data.validation", Value::Float(0.0));
+        if self.select.scale_rate != 1.0 {
+            let cell =
+                self.spec.cell("final", setting.clone(), self.select.seeds[0], self.trials)?;
+            let rate = cell.config.optimizer.learning_rate * self.select.scale_rate;
+            replace(&mut setting, "optimizer.learning_rate", Value::Float(rate));
+        }
         let cell = |&seed| self.spec.cell("final", setting.clone(), seed, self.trials);
-        self.final_seeds.iter().map(cell).collect()
+        self.select.seeds.iter().map(cell).collect()
     }
 
-    /// Runs the rounds, chooses, and runs what was chosen: all cells, and how they stand. What was found is
-    /// written to `selection.csv`.
-    pub(super) fn run(&self, runner: &Runner, folder: &Path) -> anyhow::Result<(Vec<Cell>, Tally)> {
+    /// Runs the rounds, chooses, and runs what was chosen unless only the choice is asked for: all runs, and how they
+    /// stand. What was found is written to `sweep.csv` and `selection.csv` after every round, and what was chosen to
+    /// `chosen.toml`.
+    pub(super) fn run(
+        &self,
+        runner: &Runner,
+        folder: &Path,
+        choose_only: bool,
+    ) -> anyhow::Result<(Vec<Row>, Tally)> {
         let (mut all, mut tally) = (Vec::new(), Tally::default());
         let mut record = Table::new(&["group", "setting", "epochs", "seeds", "accuracy", "kept"]);
         let mut alive: Vec<Vec<Setting>> =
@@ -146,32 +175,55 @@ impl<'a> Search<'a> {
         for round in 0..longest {
             // Groups with fewer rounds wait, so that all end with their last one.
             let of = |group: &Group| (round + group.rounds.len()).checked_sub(longest);
-            let mut cells = Vec::new();
-            for (group, alive) in self.groups.iter().zip(&alive) {
+            // The runs of each setting, with the group and the place of the setting in it.
+            let mut runs: Vec<(usize, usize, Cell)> = Vec::new();
+            for (number, (group, alive)) in self.groups.iter().zip(&alive).enumerate() {
                 let Some(round) = of(group) else { continue };
-                for setting in alive {
-                    cells.extend(self.search_cells(setting, group.rounds[round])?);
+                for (place, setting) in alive.iter().enumerate() {
+                    let cells = self.search_cells(setting, group.rounds[round])?;
+                    runs.extend(cells.into_iter().map(|cell| (number, place, cell)));
                 }
             }
+            let cells: Vec<Cell> = runs.iter().map(|(_, _, cell)| cell.clone()).collect();
             tally += runner.run(&format!("round {} of {longest}", round + 1), &cells, None)?;
-            all.extend(cells);
-            if runner.is_stopped() {
-                return Ok((all, tally));
-            }
+            let before = alive.clone();
+            let stopped = runner.is_stopped();
             for (group, alive) in self.groups.iter().zip(&mut alive) {
-                let Some(round) = of(group) else { continue };
+                let Some(round) = of(group).filter(|_| !stopped) else { continue };
                 let last = round + 1 == group.rounds.len();
                 *alive =
                     self.judge(group, alive, group.rounds[round], last, folder, &mut record)?;
             }
+            let name = (round + 1).to_string();
+            all.extend(runs.into_iter().map(|(group, place, cell)| {
+                let goes_on = || alive[group].contains(&before[group][place]);
+                Row { round: Some(name.clone()), kept: (!stopped).then(goes_on), cell }
+            }));
+            record::write(&all, folder)?;
+            if stopped {
+                return Ok((all, tally));
+            }
             files::write(&folder.join("selection.csv"), record.to_csv()?.as_bytes())?;
         }
         let mut cells = Vec::new();
-        for setting in alive.iter().flatten() {
-            cells.extend(self.final_cells(setting)?);
+        for (group, setting) in self.groups.iter().zip(&alive) {
+            let Some(setting) = setting.first() else { continue };
+            let finals = self.final_cells(setting)?;
+            cells.push((group.by.clone(), finals));
         }
-        tally += runner.run("final runs", &cells, None)?;
-        all.extend(cells);
+        let write = |cells: &[(Setting, Vec<Cell>)]| {
+            let choices: Vec<_> = cells.iter().map(|(by, cells)| (by, cells.as_slice())).collect();
+            chosen::write(&choices, self.select, self.trials, self.spec.earlier, folder)
+        };
+        write(&cells)?;
+        let finals: Vec<Cell> = cells.iter().flat_map(|(_, cells)| cells.clone()).collect();
+        if !choose_only {
+            tally += runner.run("final runs", &finals, None)?;
+            // A final run that failed and was begun again counts once more.
+            write(&cells)?;
+            let row = |cell| Row { round: Some("final".to_owned()), kept: None, cell };
+            all.extend(finals.into_iter().map(row));
+        }
         Ok((all, tally))
     }
 
@@ -237,11 +289,6 @@ fn kept(candidates: usize, halving: Option<&Halving>) -> usize {
 fn replace(setting: &mut Setting, key: &str, value: Value) {
     setting.retain(|(found, _)| found != key);
     setting.push((key.to_owned(), value));
-}
-
-fn words(setting: &Setting) -> String {
-    let part = |(key, value): &(String, Value)| format!("{key} = {}", plain(value));
-    setting.iter().map(part).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -1,35 +1,47 @@
-//! The file of a sweep: a base config, a grid over its keys, seeds, and how to choose.
+//! The file of a sweep: a base config, settings of its keys, seeds, and how to choose.
 //!
 //! ```toml
 //! base = "cifar10-bsr.toml"
 //! seeds = [0, 1, 2]
 //!
-//! [grid]
+//! [grid] # every combination
 //! "noise.method" = ["bsr", "aof"]
-//! "optimizer.learning_rate" = [0.1, 0.2]
 //!
-//! [select] # leave it out to run the grid and choose nothing
+//! [[candidates]] # each of them with every combination of the grid
+//! "optimizer.learning_rate" = 0.1
+//! "privacy.clip_norm" = 0.5
+//!
+//! [random] # so many more of them, drawn from a seed
+//! samples = 20
+//! seed = 0
+//! [random.ranges]
+//! "optimizer.learning_rate" = { from = 0.05, to = 2.0, scale = "log" }
+//! "privacy.clip_norm" = [0.5, 1.0, 2.0]
+//!
+//! [select] # leave it out to run all settings and choose nothing
 //! by = ["noise.method"]
 //! validation = 0.2
 //! seeds = [0, 1, 2, 3, 4]
+//! scale_rate = 1.0
 //!
 //! [halving] # leave it out to run every setting to its end
 //! epochs = [1, 3]
 //! keep = 0.33
 //! ```
+//!
+//! What was tried before counts: `privacy.trials` of the base is added to the runs of the sweep.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use serde::Deserialize;
-use toml::{Table, Value};
+use toml::Table;
 
-use super::cell::Cell;
+use super::cell::{Cell, Setting};
+use super::random::Random;
+use super::settings;
 use cifar_convnet::BadArgument;
 use cifar_convnet::config;
-
-/// Settings of the largest grid: every one of them is checked before anything runs.
-const MOST_SETTINGS: usize = 10_000;
 
 /// A sweep as it is written.
 #[derive(Debug, Clone, Deserialize)]
@@ -40,6 +52,9 @@ struct Written {
     seeds: Vec<u64>,
     #[serde(default)]
     grid: Table,
+    #[serde(default)]
+    candidates: Vec<Table>,
+    random: Option<Random>,
     select: Option<Select>,
     halving: Option<Halving>,
 }
@@ -58,8 +73,16 @@ pub(crate) struct Select {
     /// Share of the training examples that the grid is judged by.
     #[serde(default = "a_fifth")]
     pub(crate) validation: f64,
-    /// Seeds of the final runs, on all training examples, tested once.
+    /// Seeds of the final runs, on all training examples, tested once. They stand here before anything is known.
     pub(crate) seeds: Vec<u64>,
+    /// The learning rate of the final runs as a multiple of the one that was chosen: they have more examples, and so
+    /// more steps.
+    #[serde(default = "unscaled")]
+    pub(crate) scale_rate: f64,
+}
+
+fn unscaled() -> f64 {
+    1.0
 }
 
 fn a_fifth() -> f64 {
@@ -76,9 +99,6 @@ pub(crate) struct Halving {
     pub(crate) keep: f64,
 }
 
-/// A combination of the grid's values, in the order of its keys.
-pub(crate) type Setting = Vec<(String, Value)>;
-
 /// A sweep that was read and checked.
 #[derive(Debug, Clone)]
 pub(crate) struct Spec {
@@ -88,6 +108,8 @@ pub(crate) struct Spec {
     pub(crate) settings: Vec<Setting>,
     pub(crate) select: Option<Select>,
     pub(crate) halving: Option<Halving>,
+    /// Runs on the same data before this sweep, as the base counts them.
+    pub(crate) earlier: u64,
 }
 
 impl Spec {
@@ -115,8 +137,11 @@ impl Spec {
         let base = path.parent().unwrap_or(Path::new("")).join(&written.base);
         let base = read_base(&base).with_context(|| format!("the base of {}", path.display()))?;
         check_seeds("seeds", &written.seeds).map_err(refuse)?;
-        let settings = combinations(&written.grid).map_err(refuse)?;
-        let in_grid = |key: &str| settings[0].iter().any(|(found, _)| found == key);
+        let Written { grid, candidates, random, .. } = &written;
+        let settings = settings::settings(grid, candidates, random.as_ref()).map_err(refuse)?;
+        let keys = settings::keys(grid).map_err(refuse)?;
+        let in_grid = |key: &str| settings.iter().flatten().any(|(found, _)| found == key);
+        let earlier = earlier_runs(&base).map_err(refuse)?;
         for (owner, key) in [("seeds", "training.seed"), ("the sweep", "privacy.trials")] {
             ensure!(!in_grid(key), refuse(format!("{key} is set by {owner}, not by the grid")));
         }
@@ -124,7 +149,7 @@ impl Spec {
             check_seeds("select.seeds", &select.seeds).map_err(refuse)?;
             for key in &select.by {
                 ensure!(
-                    in_grid(key),
+                    keys.contains(key),
                     refuse(format!("select.by names {key}, which is not in the grid"))
                 );
             }
@@ -138,6 +163,12 @@ impl Spec {
                     "select.validation must be positive: nothing is chosen on the test examples"
                         .into()
                 )
+            );
+        }
+        if let Some(Select { scale_rate, .. }) = &written.select {
+            ensure!(
+                *scale_rate > 0.0 && scale_rate.is_finite(),
+                refuse(format!("select.scale_rate must be positive, but it is {scale_rate}"))
             );
         }
         if let Some(Halving { epochs, keep }) = &written.halving {
@@ -155,7 +186,8 @@ impl Spec {
             );
         }
         let Written { seeds, select, halving, .. } = written;
-        let spec = Self { path: path.to_owned(), base, seeds, settings, select, halving };
+        let path = path.to_owned();
+        let spec = Self { path, base, seeds, settings, select, halving, earlier };
         // Every config is checked before anything runs.
         for setting in &spec.settings {
             spec.cell("", setting.clone(), spec.seeds[0], 1)?;
@@ -174,9 +206,15 @@ impl Spec {
         Cell::new(&self.path, &self.base, prefix, setting, seed, trials)
     }
 
+    /// Whether a setting, or the base, gives this key.
+    pub(crate) fn gives(&self, setting: &Setting, section: &str, key: &str) -> bool {
+        let in_base = self.base.get(section).is_some_and(|section| section.get(key).is_some());
+        in_base || setting.iter().any(|(found, _)| *found == format!("{section}.{key}"))
+    }
+
     /// The cells of a grid without a choice: every setting with every seed.
     pub(crate) fn cells(&self) -> anyhow::Result<Vec<Cell>> {
-        let trials = (self.settings.len() * self.seeds.len()) as u64;
+        let trials = (self.settings.len() * self.seeds.len()) as u64 + self.earlier;
         let mut cells = Vec::new();
         for &seed in &self.seeds {
             for setting in &self.settings {
@@ -185,6 +223,15 @@ impl Spec {
         }
         Ok(cells)
     }
+}
+
+/// How many runs were made on the same data before, by `privacy.trials` of the base, which counts its own run too.
+fn earlier_runs(base: &Table) -> Result<u64, String> {
+    let Some(trials) = base.get("privacy").and_then(|privacy| privacy.get("trials")) else {
+        return Ok(0);
+    };
+    let before = trials.as_integer().and_then(|trials| u64::try_from(trials).ok()?.checked_sub(1));
+    before.ok_or_else(|| format!("the base has privacy.trials = {trials}: it must be at least 1"))
 }
 
 fn check_seeds(key: &str, seeds: &[u64]) -> Result<(), String> {
@@ -200,58 +247,6 @@ fn check_seeds(key: &str, seeds: &[u64]) -> Result<(), String> {
         unique if unique < seeds.len() => Err(format!("{key} names a seed twice")),
         _ => Ok(()),
     }
-}
-
-/// Every combination of the grid's values; the last key changes fastest.
-fn combinations(grid: &Table) -> Result<Vec<Setting>, String> {
-    let mut axes = Vec::new();
-    collect_axes(grid, "", &mut axes)?;
-    // Before they are written out: eight keys of ten values would not fit into memory.
-    let sizes = axes.iter().map(|(_, values)| values.len());
-    let all = sizes.fold(1_usize, usize::saturating_mul);
-    if all > MOST_SETTINGS {
-        return Err(format!(
-            "grid has {all} settings, and at most {MOST_SETTINGS} can be run: split the sweep"
-        ));
-    }
-    let mut settings: Vec<Setting> = vec![Vec::new()];
-    for (key, values) in axes {
-        if values.is_empty() {
-            return Err(format!("grid.{key} has no values"));
-        }
-        for (index, value) in values.iter().enumerate() {
-            if values[..index].contains(value) {
-                return Err(format!("grid.{key} names {value} twice"));
-            }
-        }
-        let longer = |setting: &Setting| {
-            let longer = |value: &Value| {
-                let mut setting = setting.clone();
-                setting.push((key.clone(), value.clone()));
-                setting
-            };
-            values.iter().map(longer).collect::<Vec<_>>()
-        };
-        settings = settings.iter().flat_map(longer).collect();
-    }
-    Ok(settings)
-}
-
-/// `"section.key" = [..]` in quotes or not: both mean the same.
-fn collect_axes(
-    table: &Table,
-    prefix: &str,
-    axes: &mut Vec<(String, Vec<Value>)>,
-) -> Result<(), String> {
-    for (key, value) in table {
-        let key = format!("{prefix}{key}");
-        match value {
-            Value::Array(values) => axes.push((key, values.clone())),
-            Value::Table(inner) => collect_axes(inner, &format!("{key}."), axes)?,
-            other => return Err(format!("grid.{key} must be a list of values, not {other}")),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -290,6 +285,18 @@ mod tests {
     }
 
     #[test]
+    fn what_was_tried_before_counts() {
+        let earlier = |trials: &str| {
+            let base = format!("[privacy]\n{trials}").parse().unwrap();
+            earlier_runs(&base)
+        };
+        assert_eq!((earlier(""), earlier("trials = 1")), (Ok(0), Ok(0)));
+        assert_eq!(earlier("trials = 12"), Ok(11));
+        assert!(earlier("trials = 0").is_err() && earlier("trials = 'many'").is_err());
+        assert_eq!(earlier_runs(&"privacy = 'none'".parse().unwrap()), Ok(0));
+    }
+
+    #[test]
     fn the_search_in_the_repository_can_be_run() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/paper/search.toml");
         let spec = Spec::read(&path).unwrap();
@@ -323,7 +330,17 @@ mod tests {
         refused("seed = [1]", &["seed"]);
         refused("seeds = [0, 9223372036854775808]", &["seeds", "9223372036854775807"]);
         refused("[select]\nby = ['noise.method']\nseeds = [0]", &["noise.method", "grid"]);
-        refused("[select]\nvalidation = 0.0\nseeds = [0]", &["select.validation"]);
+        refused("[select]\nvalidation = 0.0\nseeds = [0]", &["select.validation", "test examples"]);
+        refused("[select]\nvalidation = nan\nseeds = [0]", &["select.validation"]);
+        refused("[select]\nscale_rate = 0.0\nseeds = [0]", &["select.scale_rate"]);
+        refused("[[candidates]]\n'training.epoch' = 1", &["training.epoch", "epochs?"]);
+        refused("[[candidates]]\n'training.seed' = 1", &["training.seed", "seeds"]);
+        let random = "[random]\nsamples = 2\n[random.ranges]\n";
+        refused(&format!("{random}'privacy.trials' = [1, 2]"), &["privacy.trials", "sweep"]);
+        refused(&format!("{random}'noise.method' = ['bsr']"), &["random.samples", "1 different"]);
+        let by = "[select]\nby = ['noise.method']\nseeds = [0]";
+        let by = format!("{random}'noise.method' = ['bsr', 'identity']\n{by}");
+        refused(&by, &["select.by", "noise.method", "not in the grid"]);
         refused("[halving]\nepochs = [1]\nkeep = 0.5", &["select"]);
         let select = "[select]\nseeds = [0]\n[halving]\n";
         refused(&format!("{select}epochs = [2, 1]\nkeep = 0.5"), &["halving.epochs"]);
