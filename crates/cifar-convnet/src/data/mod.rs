@@ -7,6 +7,7 @@
 //! views                   random views of images, for training
 //! ```
 
+pub mod scattering;
 mod scaling;
 mod split;
 pub mod textures;
