@@ -79,6 +79,8 @@ pub struct Disclosure {
     pub trials: u64,
     /// Training examples that were held out to validate with; nothing protects them.
     pub held_out_examples: usize,
+    /// What the model saw in place of the examples, in words; features of an example that depend on no other.
+    pub features: Option<String>,
     /// Hashes of what the certificate belongs to.
     pub artifacts: Artifacts,
 }
@@ -87,7 +89,7 @@ pub struct Disclosure {
 impl Default for Disclosure {
     fn default() -> Self {
         let artifacts = Artifacts::default();
-        Self { metrics: Vec::new(), trials: 1, held_out_examples: 0, artifacts }
+        Self { metrics: Vec::new(), trials: 1, held_out_examples: 0, features: None, artifacts }
     }
 }
 
@@ -125,6 +127,9 @@ pub struct Certificate {
     /// Training examples that were held out to validate with. The guarantee is not for them.
     #[serde(default)]
     pub held_out_examples: usize,
+    /// What the model saw in place of the examples, if anything; for who wants to use the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub features: Option<String>,
     /// Hashes of what this belongs to; empty in [`FORMAT_1`].
     #[serde(default)]
     pub artifacts: Artifacts,
@@ -141,7 +146,7 @@ impl Certificate {
         disclosure: Disclosure,
     ) -> Self {
         let request = plan.request();
-        let Disclosure { metrics, trials, held_out_examples, artifacts } = disclosure;
+        let Disclosure { metrics, trials, held_out_examples, features, artifacts } = disclosure;
         Self {
             format: FORMAT.to_string(),
             statement: statement(request, noise_key, trials, held_out_examples),
@@ -159,6 +164,7 @@ impl Certificate {
             metrics,
             trials,
             held_out_examples,
+            features,
             artifacts,
             limits: LIMITS.to_string(),
         }

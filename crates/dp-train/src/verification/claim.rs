@@ -28,8 +28,9 @@ impl Verdict {
         );
         self.find(*trials > 0, format!("trials: {trials}"));
         if first {
-            let none =
-                certificate.held_out_examples == 0 && certificate.artifacts == Default::default();
+            let none = certificate.held_out_examples == 0
+                && certificate.features.is_none()
+                && certificate.artifacts == Default::default();
             self.find(none, "held_out_examples and artifacts: format 1 has none".to_string());
         }
     }
