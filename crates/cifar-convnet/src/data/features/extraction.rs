@@ -17,7 +17,7 @@ pub struct Extraction {
 }
 
 impl Extraction {
-    /// Makes the filters and the constants. Half a second.
+    /// Makes the filters and the constants. 0.6 s of one core for 2 scales and 8 angles.
     ///
     /// # Panics
     /// If the [check](Features::check) of the shape fails.

@@ -121,7 +121,8 @@ impl Features {
     }
 
     /// The data set with features: of all pictures, and of mirror images as asked for. They are read from the cache
-    /// in `folder`, or made and kept there; without a folder they are only made. A minute for CIFAR-10 on two cores.
+    /// in `folder`, or made and kept there; without a folder they are only made, as fast as
+    /// `bandroot bench features` says.
     ///
     /// Hashes of the splits stay those of the pictures.
     ///

@@ -8,7 +8,8 @@ use rustfft::FftPlanner;
 use rustfft::num_complex::{Complex32, Complex64};
 
 /// Pi as kymatio's norm has it.
-const NORM_PI: f64 = 3.1415;
+#[expect(clippy::approx_constant, reason = "the same numbers as kymatio's")]
+pub(super) const NORM_PI: f64 = 3.1415;
 
 /// Copies of the grid, to both sides, over which a filter is summed to make it periodic.
 const COPIES: i64 = 2;

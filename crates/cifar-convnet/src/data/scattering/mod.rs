@@ -72,7 +72,7 @@ impl Scattering {
         1 + scales * angles + scales * scales.saturating_sub(1) / 2 * angles * angles
     }
 
-    /// Makes the filters for planes of `[height, width]`. Some milliseconds for 32 x 32.
+    /// Makes the filters for planes of `[height, width]`: 50 values of `exp` for every pixel and wavelet.
     ///
     /// # Panics
     /// If `scales` or `angles` is 0, or the size does not [fit](Self::fits).

@@ -84,7 +84,7 @@ fn wavelets_see_no_mean_and_the_low_pass_keeps_it() {
     }
     // Up to kymatio's value of pi, half of whose error this one carries.
     let sum: f64 = filters::low_pass(40, 2).iter().sum();
-    assert!((sum - (std::f64::consts::PI / 3.1415).sqrt()).abs() < 1e-9, "{sum}");
+    assert!((sum - (std::f64::consts::PI / filters::NORM_PI).sqrt()).abs() < 1e-9, "{sum}");
     let flat = transformed(&[0.5; 1024], [32, 32], 2, 8);
     assert!(flat[..64].iter().all(|x| (x - 0.5).abs() < 1e-4), "{:?}", &flat[..4]);
     assert!(flat[64..].iter().all(|x| x.abs() < 1e-6), "no wavelet sees a flat plane");
