@@ -17,16 +17,24 @@ pub fn json(value: &impl Serialize) -> anyhow::Result<String> {
 /// Writes a file so that it is either the old one or the whole new one, whatever happens: a temporary
 /// file beside it is written, synchronized and renamed.
 pub fn write(path: &Path, content: &[u8]) -> anyhow::Result<()> {
-    replace(path, content, OpenOptions::new())
+    replace(path, |file| file.write_all(content), OpenOptions::new())
 }
 
 /// As [`write()`], with the temporary file beside `near`, which must be on the same disk.
 pub fn write_through(near: &Path, path: &Path, content: &[u8]) -> anyhow::Result<()> {
-    through(near, path, content, OpenOptions::new())
+    through(near, path, |file| file.write_all(content), OpenOptions::new())
 }
 
 /// As [`write()`], for content that only the owner may read.
 pub fn write_secret(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+    write_secret_with(path, |file| file.write_all(content))
+}
+
+/// As [`write_secret()`], for content that is not in memory as bytes.
+pub fn write_secret_with(
+    path: &Path,
+    content: impl FnOnce(&mut fs::File) -> io::Result<()>,
+) -> anyhow::Result<()> {
     #[cfg_attr(not(unix), expect(unused_mut, reason = "only Unix has a mode to set"))]
     let mut options = OpenOptions::new();
     #[cfg(unix)]
@@ -54,7 +62,11 @@ pub fn sync_folder(folder: &Path) -> anyhow::Result<()> {
 /// How the names of temporary files end.
 const PARTIAL: &str = ".partial";
 
-fn replace(path: &Path, content: &[u8], options: OpenOptions) -> anyhow::Result<()> {
+fn replace(
+    path: &Path,
+    content: impl FnOnce(&mut fs::File) -> io::Result<()>,
+    options: OpenOptions,
+) -> anyhow::Result<()> {
     through(path, path, content, options)
 }
 
@@ -62,7 +74,7 @@ fn replace(path: &Path, content: &[u8], options: OpenOptions) -> anyhow::Result<
 fn through(
     near: &Path,
     path: &Path,
-    content: &[u8],
+    content: impl FnOnce(&mut fs::File) -> io::Result<()>,
     mut options: OpenOptions,
 ) -> anyhow::Result<()> {
     let name = near
@@ -71,11 +83,11 @@ fn through(
     let mut temporary_name = name.to_os_string();
     temporary_name.push(format!(".{}{PARTIAL}", std::process::id()));
     let temporary = near.with_file_name(temporary_name);
-    let mut replace = || -> io::Result<()> {
+    let replace = || -> io::Result<()> {
         // Never into a file that is there: it may be readable by others.
         drop(fs::remove_file(&temporary));
         let mut file = options.write(true).create_new(true).open(&temporary)?;
-        file.write_all(content)?;
+        content(&mut file)?;
         file.sync_all()?;
         fs::rename(&temporary, path)
     };

@@ -80,6 +80,8 @@ pub struct Disclosure {
     pub trials: u64,
     /// Training examples that were held out to validate with; nothing protects them.
     pub held_out_examples: usize,
+    /// What the model saw in place of the examples, in words; features of an example that depend on no other.
+    pub features: Option<String>,
     /// Hashes of what the certificate belongs to.
     pub artifacts: Artifacts,
     /// The runs that the parameters before the first step came from, nearest first; none if they were random.
@@ -93,6 +95,7 @@ impl Default for Disclosure {
             metrics: Vec::new(),
             trials: 1,
             held_out_examples: 0,
+            features: None,
             artifacts: Artifacts::default(),
             provenance: Vec::new(),
         }
@@ -133,6 +136,9 @@ pub struct Certificate {
     /// Training examples that were held out to validate with. The guarantee is not for them.
     #[serde(default)]
     pub held_out_examples: usize,
+    /// What the model saw in place of the examples, if anything; for who wants to use the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub features: Option<String>,
     /// Hashes of what this belongs to; empty in [`FORMAT_1`].
     #[serde(default)]
     pub artifacts: Artifacts,
@@ -153,7 +159,8 @@ impl Certificate {
         disclosure: Disclosure,
     ) -> Self {
         let request = plan.request();
-        let Disclosure { metrics, trials, held_out_examples, artifacts, provenance } = disclosure;
+        let Disclosure { metrics, trials, held_out_examples, features, artifacts, provenance } =
+            disclosure;
         Self {
             format: FORMAT.to_string(),
             statement: statement(request, noise_key, trials, held_out_examples, &provenance),
@@ -171,6 +178,7 @@ impl Certificate {
             metrics,
             trials,
             held_out_examples,
+            features,
             artifacts,
             provenance,
             limits: LIMITS.to_string(),

@@ -138,6 +138,20 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn features_are_bound_where_there_are_any_and_leave_other_configs_as_they_were() {
+        let plain = config("").canonical().unwrap();
+        assert!(!plain.contains("features"), "{plain}");
+        let short = "features = { kind = 'scattering' }";
+        let long = "[data.features]\nkind = 'scattering'\nangles = 8\nscales = 2";
+        let features = config(short).canonical().unwrap();
+        assert_eq!(features, config(long).canonical().unwrap());
+        let more: Vec<&str> = features.lines().filter(|line| !plain.contains(line)).collect();
+        let (angles, kind) = ("data.features.angles = 8", "data.features.kind = \"scattering\"");
+        assert_eq!(more, [angles, kind, "data.features.scales = 2"]);
+        assert_eq!(features.lines().count(), plain.lines().count() + 3);
+    }
+
+    #[test]
     fn layers_are_bound_whatever_the_order_of_their_keys() {
         let layers = |text: &str| {
             let text = format!("v = {text}").parse::<Table>().unwrap();

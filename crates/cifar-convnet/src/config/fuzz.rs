@@ -34,8 +34,13 @@ fn configs() -> Vec<String> {
         channels = 3\nlayout = 'nhwc'\ndtype = 'f32'\nscale = [0.2, 0.3, 0.4]\n\
         train_images = 'a.npz:x'\n[model]\nname = 'convnet'\n[optimizer]\nlearning_rate = 0.1\n\
         [training]\nepochs = 2\nbatch_size = 32\n";
+    let features = "[data]\nname = 'textures'\nexamples = 900\nfeatures = { kind = 'scattering', \
+        scales = 3, angles = 4 }\naugmentation = { flip = true }\n[model]\nname = 'own'\nlayers = [\
+        { layer = 'flatten' }, { layer = 'linear', in_features = 2928, out_features = 10 }]\n\
+        [privacy]\nepsilon = 2.0\ndelta = 1e-6\nclip_norm = 0.5\n[noise]\nmethod = 'bsr'\n\
+        [optimizer]\nlearning_rate = 0.5\n[training]\nepochs = 3\nbatch_size = 60\n";
     let quickstart = include_str!("../../../../configs/quickstart.toml");
-    [quickstart, own, open, csv, npy].map(String::from).into()
+    [quickstart, own, open, csv, npy, features].map(String::from).into()
 }
 
 /// The config of a table, if it can be run.

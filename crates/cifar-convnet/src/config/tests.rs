@@ -131,8 +131,27 @@ fn the_presets_fit_every_data_set() {
 #[test]
 fn what_cannot_be_run_is_refused_by_its_key() {
     let quickstart = "configs/quickstart.toml";
-    let cases: [(&[&str], &str); 35] = [
+    let cases: [(&[&str], &str); 42] = [
         (&["data.layout=nchw"], "data.layout is for npy"),
+        (&["data.features=4"], "data.features is for npy"),
+        (&["data.features=pixels"], "data.features = { kind = \"scattering\""),
+        (&["data.features.kind=fourier"], "data.features"),
+        (&["data.features.scale=2"], "did you mean data.features.scales?"),
+        (&["data.features={kind='scattering',angles=99}"], "data.features has angles = 99"),
+        (
+            &["data.features.kind=scattering", "data.augmentation.crop_padding=2"],
+            "data.augmentation.crop_padding moves pixels",
+        ),
+        (
+            &[
+                "data.name=csv",
+                "data.examples=900",
+                "data.columns=['a']",
+                "data.classes=2",
+                "data.features.kind=scattering",
+            ],
+            "data.features is for textures, cifar10",
+        ),
         (&["data.name=folder", "data.folder=/no/such"], "/no/such/train"),
         (&["data.name=idx", "data.examples=9", "data.size=5", "data.classes=1"], "data.classes"),
         (

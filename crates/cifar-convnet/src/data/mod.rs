@@ -5,9 +5,11 @@
 //! own                     those of one's own: class folders, .npy, IDX, CSV
 //! -> Dataset { Split }    examples in memory
 //! views                   random views of images, for training
+//! features, scattering    what a model sees in place of pixels
 //! ```
 
 mod scaling;
+mod feature_rows;
 mod split;
 pub mod textures;
 mod scene;
@@ -18,10 +20,13 @@ pub mod checksum;
 pub mod views;
 mod name;
 pub mod own;
+pub mod scattering;
+pub mod features;
 
 #[cfg(test)]
 mod fuzz;
 
+pub use feature_rows::FeatureRows;
 pub use name::Name;
 pub use scaling::Scaling;
 pub use split::{Numbers, Split, share_of};

@@ -59,9 +59,11 @@ pub struct Views {
 impl Views {
     /// Writes all views of every image one after the other, decoded as by
     /// [`Split::decode`]; what lies outside of an image is black, the number 0. About 20 ms for 4,000 views of CIFAR-10.
+    /// Features of a mirrored view are those of the mirrored picture; the place of a view is for pixels alone.
     ///
     /// # Panics
-    /// If an index is out of range or `out` has not exactly the length of these views.
+    /// If an index is out of range, `out` has not exactly the length of these views, or a view is mirrored and there are
+    /// no features of mirror images.
     pub fn decode(&self, split: &Split, step: usize, indices: &[u32], out: &mut [f32]) {
         let Augmentation { crop_padding, flip, views: count } = self.augmentation;
         let len = self.shape.numbers();
@@ -82,6 +84,13 @@ impl Views {
 
     /// One view of one image.
     fn view(&self, split: &Split, index: usize, place: (usize, usize, bool), out: &mut [f32]) {
+        if let Some(features) = split.features() {
+            let index = [index as u32];
+            return match place {
+                (_, _, true) => features.decode_mirrored(&index, out),
+                (_, _, false) => features.decode(&index, out),
+            };
+        }
         let (start, plane) = (index * self.shape.numbers(), self.shape.height * self.shape.width);
         match split.numbers() {
             Numbers::Bytes(bytes) => self.cut(place, out, |channel, at| {

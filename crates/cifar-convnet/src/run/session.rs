@@ -297,7 +297,8 @@ impl<'a> Session<'a> {
                 let disclosure = Disclosure {
                     metrics: metrics::metrics(&self.experiment.config),
                     trials: self.trials,
-                    held_out_examples: self.experiment.config.data.held_out_examples(),
+                    held_out_examples: config.data.held_out_examples(),
+                    features: config.data.made_features().map(|features| features.to_string()),
                     artifacts: Artifacts {
                         config_sha256: Some(self.experiment.config.sha256()?),
                         training_data_sha256: Some(data_sha256),

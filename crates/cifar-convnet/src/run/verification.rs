@@ -161,6 +161,12 @@ impl<'a> Folder<'a> {
             let held_out = config.data.held_out_examples();
             let same = held_out == certificate.held_out_examples;
             self.find(same, format!("held_out_examples: config.toml holds {held_out} out"));
+            let features = config.data.made_features().map(|features| features.to_string());
+            if features.is_some() || certificate.features.is_some() {
+                let same = features == certificate.features;
+                let features = features.as_deref().unwrap_or("none");
+                self.find(same, format!("features: config.toml asks for {features}"));
+            }
             let same = certificate.metrics == metrics::metrics(config);
             self.find(same, "metrics: what such a run records, and what of it is private");
         }
@@ -286,7 +292,8 @@ impl<'a> Folder<'a> {
     }
 
     fn check_data(&mut self, config: &Config) -> anyhow::Result<()> {
-        let found = config.data.load()?.train.sha256();
+        // The hash is that of the examples, whatever a model sees of them.
+        let found = config.data.clone().of_examples().load()?.train.sha256();
         let Some(found) = commitment::of(self.run, config, &found)? else {
             self.skip(
                 "the training data: their hash is salted, and data-salt is not in the folder",

@@ -33,11 +33,13 @@ impl Verdict {
             self.find(origin.is_possible(), detail);
         }
         if first {
-            let Certificate { held_out_examples, artifacts, provenance, .. } = certificate;
+            let Certificate { held_out_examples, features, artifacts, provenance, .. } =
+                certificate;
             let none = *held_out_examples == 0
+                && features.is_none()
                 && *artifacts == Default::default()
                 && provenance.is_empty();
-            let detail = "held_out_examples, artifacts and provenance: format 1 has none";
+            let detail = "held_out_examples, features, artifacts and provenance: format 1 has none";
             self.find(none, detail.to_string());
         }
     }

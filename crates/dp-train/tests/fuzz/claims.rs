@@ -12,9 +12,10 @@ use crate::fuzzing::json;
 /// What the verifier does not look at and need not: what is compared with the files of a run, names, and how far a
 /// run got within its plan. The noise seed of these runs is fixed, so their statement claims nothing that trials and
 /// held-out examples could change.
-const FREE: [&str; 8] = [
+const FREE: [&str; 9] = [
     "trials",
     "held_out_examples",
+    "features",
     "metrics",
     "artifacts",
     "realised.run_id",

@@ -4,6 +4,7 @@ use anyhow::ensure;
 
 use super::{Data, DataName};
 use crate::config::error::ConfigError;
+use crate::data::features::Mirrored;
 use crate::data::textures::Textures;
 use crate::data::{Dataset, Name, share_of};
 
@@ -93,20 +94,30 @@ impl Data {
         }
     }
 
+    /// The data set to train on: as [`load_with`](Self::load_with), with features of mirror images if training needs
+    /// them.
+    ///
+    /// # Errors
+    /// Those of [`load_with`](Self::load_with).
+    pub fn load(&self) -> anyhow::Result<Dataset> {
+        self.load_with(Mirrored { train: self.augmentation.flip, test: false })
+    }
+
     /// Reads or draws the data set, and sees that it has as many examples as
-    /// [`training_examples`](Self::training_examples) says.
+    /// [`training_examples`](Self::training_examples) says. If a model sees features, they are made or read from
+    /// their cache, those of mirror images only as asked for.
     ///
     /// # Errors
     /// The file and the record that cannot be used, or numbers that are not those of the config.
-    pub fn load(&self) -> anyhow::Result<Dataset> {
-        let data = match (self.name, self.name.known()) {
+    pub fn load_with(&self, mirrored: Mirrored) -> anyhow::Result<Dataset> {
+        let mut data = match (self.name, self.name.known()) {
             (DataName::Textures, _) => self.textures().draw(),
             (_, Some(name)) => name.load(&self.folder)?,
             (_, None) => self.own()?.load()?,
         };
-        let data = if self.holds_out() { data.for_tuning(self.validation)? } else { data };
-        let (found, expected) = (data.train.len(), self.training_examples()?);
-        let shape = self.shape()?;
+        let shape = self.example_shape()?;
+        let held_out = self.held_out_examples();
+        let (found, expected) = (data.train.len(), self.training_examples()? + held_out);
         ensure!(
             data.shape == shape && found == expected,
             "{} has {found} training examples of {}, but the config says {expected} of {shape}; if the data have \
@@ -114,6 +125,18 @@ impl Data {
             data.name,
             data.shape
         );
-        Ok(data)
+        if let Some(features) = self.made_features() {
+            self.shape()?;
+            let mut mirrored = mirrored;
+            if self.holds_out() {
+                // Both parts come from the training examples, whose features are kept as a whole.
+                data.test = data.test.emptied();
+                mirrored.train |= mirrored.test;
+            }
+            // Textures have no folder.
+            let folder = (self.name != DataName::Textures).then_some(self.folder.as_path());
+            data = features.of(data, folder, mirrored);
+        }
+        if self.holds_out() { data.for_tuning(self.validation) } else { Ok(data) }
     }
 }

@@ -1,6 +1,6 @@
 //! What a plan needs to know of data of one's own, found where the config leaves it out.
 
-use super::{Classes, Data, DataName, Size};
+use super::{Classes, Data, DataName, FeaturesKey, Size};
 use crate::data::Shape;
 use crate::data::own::Facts;
 
@@ -43,9 +43,9 @@ impl Data {
         self.dtype = self.dtype.or(facts.dtype);
         match facts.shape {
             Some(shape) if shape.is_vector() && self.size.is_none() => {
-                self.features.get_or_insert(shape.channels);
+                self.features.get_or_insert(FeaturesKey::Numbers(shape.channels));
             }
-            Some(Shape { channels, height, width }) if self.features.is_none() => {
+            Some(Shape { channels, height, width }) if self.vector_len().is_none() => {
                 self.size.get_or_insert(Size::Sides([height, width]));
                 if self.name == DataName::Npy {
                     self.channels.get_or_insert(channels);
@@ -62,7 +62,7 @@ impl Data {
         self.examples.is_none()
             || match self.name {
                 DataName::Folder => self.classes.is_none(),
-                DataName::Npy => self.dtype.is_none() || self.features.is_none() && no_image,
+                DataName::Npy => self.dtype.is_none() || self.vector_len().is_none() && no_image,
                 DataName::Idx => self.size.is_none(),
                 DataName::Csv => self.columns.is_none(),
                 DataName::Textures | DataName::Cifar10 | DataName::FashionMnist => false,

@@ -3,20 +3,25 @@
 use super::{Data, DataName};
 use crate::config::error::ConfigError;
 
-use DataName::{Csv, Folder, Idx, Npy};
+use DataName::{Cifar10, Csv, FashionMnist, Folder, Idx, Npy, Textures};
 
 impl Data {
     /// Refuses a key that the data set has no use for: it would be passed over in silence.
     pub(super) fn check_keys(&self) -> Result<(), ConfigError> {
         let files = &[Npy, Idx][..];
-        let keys: [(&'static str, bool, &[DataName]); 17] = [
+        let keys: [(&'static str, bool, &[DataName]); 18] = [
             ("test_share", self.test_share.is_some(), &[Folder, Npy, Idx, Csv]),
             ("classes", self.classes.is_some(), &[Folder, Npy, Idx, Csv]),
             ("size", self.size.is_some(), &[Folder, Npy, Idx]),
             ("channels", self.channels.is_some(), &[Folder, Npy]),
             ("layout", self.layout.is_some(), &[Npy]),
             ("dtype", self.dtype.is_some(), &[Npy]),
-            ("features", self.features.is_some(), &[Npy]),
+            ("features", self.vector_len().is_some(), &[Npy]),
+            (
+                "features",
+                self.made_features().is_some(),
+                &[Textures, Cifar10, FashionMnist, Folder, Npy, Idx],
+            ),
             ("train_images", self.train_images.is_some(), files),
             ("train_labels", self.train_labels.is_some(), files),
             ("test_images", self.test_images.is_some(), files),

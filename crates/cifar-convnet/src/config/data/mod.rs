@@ -2,6 +2,7 @@
 
 mod examples;
 mod facts;
+mod features;
 mod keys;
 mod own;
 mod title;
@@ -14,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use crate::data::Name;
 use crate::data::own::{Dtype, Layout};
 use crate::data::views::Augmentation;
+
+pub use features::FeaturesKey;
 
 /// What is trained on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -60,9 +63,6 @@ pub struct Data {
     /// What an npy array holds: bytes, or numbers that are scaled; found in the file if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Dtype>,
-    /// Numbers of a vector, for an npy array of two sizes; found in the file if left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub features: Option<usize>,
     /// File of the training examples in `folder`, for npy and idx (plain or .gz): `train_images.npy` or
     /// `train-images-idx3-ubyte` if left out. `FILE.npz:ARRAY` names an array of an archive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,6 +96,14 @@ pub struct Data {
     /// What it is then divided by; 1 if left out. Public, as `offset` is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<Constants>,
+    /// Features that a model sees in place of pixels, such as `features = { kind = "scattering" }`; pixels if left out.
+    /// They have more channels and fewer places: 243 x 8 x 8 for 3 x 32 x 32, 2 scales and 8 angles. Each channel is
+    /// normalized by its mean and deviation over the built-in textures, constants that do not depend on the data. They
+    /// are made once and kept in `folder`, in hidden files that are as confidential as the data; those of the textures
+    /// are not kept. With `augmentation.flip` the mirror images have features of their own; `crop_padding` is for
+    /// pixels. For an npy array of two sizes, `features` is the numbers of a vector, found in the file if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub features: Option<FeaturesKey>,
     /// Random views of the training images; off if left out.
     #[serde(default, skip_serializing_if = "Augmentation::is_off")]
     pub augmentation: Augmentation,

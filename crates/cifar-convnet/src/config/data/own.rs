@@ -28,7 +28,7 @@ impl Data {
     }
 
     /// What an example looks like.
-    pub fn shape(&self) -> Result<Shape, ConfigError> {
+    pub fn example_shape(&self) -> Result<Shape, ConfigError> {
         self.check_keys()?;
         let shape = match (self.name.known(), self.name) {
             (Some(name), _) => return Ok(name.shape()),
@@ -36,7 +36,7 @@ impl Data {
                 let columns = self.columns.as_ref().ok_or_else(|| self.unknown("columns"))?;
                 Shape::vector(columns.len())
             }
-            (None, name) => match (self.features, self.size) {
+            (None, name) => match (self.vector_len(), self.size) {
                 (Some(features), None) => Shape::vector(features),
                 (Some(_), Some(_)) => {
                     return Err(wrong(
@@ -124,7 +124,7 @@ impl Data {
             given.as_ref().map_or(vec![usual], |given| given.as_slice().to_vec())
         };
         let (offset, scale) = (constants(&self.offset, 0.0), constants(&self.scale, 1.0));
-        Scaling::new(&offset, &scale, self.shape()?.channels)
+        Scaling::new(&offset, &scale, self.example_shape()?.channels)
             .map(Some)
             .map_err(|error| ConfigError::Scaling(error.to_string()))
     }
@@ -169,12 +169,12 @@ impl Data {
         Ok(Columns { label, features, scaling })
     }
 
-    /// What a model of this data takes in.
+    /// The files that new examples are read from.
     pub fn taken(&self) -> Result<Taken, ConfigError> {
         if self.name == DataName::Csv {
             return self.table_columns().map(Taken::Table);
         }
-        let (shape, scaling) = (self.shape()?, self.scaling()?);
+        let (shape, scaling) = (self.example_shape()?, self.scaling()?);
         Ok(Taken::Arrays(Form { shape, layout: self.layout, scaling }))
     }
 
@@ -191,7 +191,7 @@ impl Data {
             name: self.name.as_str(),
             folder: self.folder.clone(),
             files,
-            shape: self.shape()?,
+            shape: self.example_shape()?,
             classes: self.classes()?,
             test_share: self.test_share,
         })
@@ -200,6 +200,7 @@ impl Data {
     /// That everything that is known before an example is read can be used.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.training_examples()?;
+        self.shape()?;
         if self.name.known().is_none() {
             self.own()?;
         }

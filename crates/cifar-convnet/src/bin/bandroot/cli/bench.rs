@@ -16,6 +16,35 @@ pub(crate) enum Bench {
     /// Devices, models, batches, threads and convolutions may be lists, say 1,2: everything is measured then, devices,
     /// models and threads taking turns.
     Engine(BenchEngine),
+    /// Images per second of scattering features, on drawn images of 3 x 32 x 32
+    Features(BenchFeatures),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchFeatures {
+    /// Images of a round
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) images: u32,
+
+    /// Sizes of wavelets
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=4))]
+    pub(crate) scales: u8,
+
+    /// Directions of wavelets
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub(crate) angles: u8,
+
+    /// Threads [default: one per core]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+
+    /// How often it is measured, after one round that is not counted
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) rounds: u32,
+
+    /// Print a JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -11,7 +11,7 @@ mod duration;
 mod bench;
 mod data;
 
-pub(crate) use bench::{Bench, BenchEngine, BenchModel};
+pub(crate) use bench::{Bench, BenchEngine, BenchFeatures, BenchModel};
 pub(crate) use data::{Chosen, Data, Describe, Export, Fetch, Show, Which};
 pub(crate) use factorize::{Aof, AofCache, Factorize};
 pub(crate) use privacy::{Audit, Calibrate, Compare, ConfigFile, Plan, Verify};

@@ -1,5 +1,7 @@
 //! `bandroot bench engine`: how fast gradients are on this machine, beside what it can do at most.
 
+mod features;
+
 use std::hint::black_box;
 use std::num::NonZeroUsize;
 use std::time::Instant;
@@ -47,7 +49,13 @@ struct EngineSpeeds {
 
 /// Runs one of the benchmarks.
 pub(crate) fn run(command: &Bench) -> anyhow::Result<()> {
-    let Bench::Engine(arguments) = command;
+    match command {
+        Bench::Engine(arguments) => engine(arguments),
+        Bench::Features(arguments) => features::run(arguments),
+    }
+}
+
+fn engine(arguments: &BenchEngine) -> anyhow::Result<()> {
     let mut reports = Vec::new();
     for &convolution in &arguments.convolution {
         for &batch in &arguments.batch {

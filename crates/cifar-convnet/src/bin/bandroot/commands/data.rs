@@ -32,13 +32,14 @@ fn folder(which: &Which) -> PathBuf {
     which.dir.clone().unwrap_or_else(|| "datasets".into())
 }
 
-/// The section `[data]` of a config. A data set is looked at as a whole: nothing is held out of it.
+/// The section `[data]` of a config. A data set is looked at as a whole, and as it is: nothing is held out of it, and
+/// no features are made.
 fn section(path: &Path, which: &Which) -> anyhow::Result<config::data::Data> {
     let dir = which.dir.as_deref();
     let mut data = config::file::read_data(path, dir)?;
     data.validation = 0.0;
     data.check().map_err(|error| BadArgument(format!("{}: {error}", path.display())))?;
-    Ok(data)
+    Ok(data.of_examples())
 }
 
 fn load(which: &Which) -> anyhow::Result<Dataset> {

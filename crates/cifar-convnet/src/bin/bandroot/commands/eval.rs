@@ -11,6 +11,7 @@ use crate::cli::{Eval, SplitName};
 use crate::terminal::output;
 use cifar_convnet::BadArgument;
 use cifar_convnet::data::Split;
+use cifar_convnet::data::features::Mirrored;
 use cifar_convnet::files;
 use cifar_convnet::run::evaluation::Evaluation;
 use cifar_convnet::run::trained::Trained;
@@ -40,7 +41,7 @@ pub(crate) fn run(arguments: &Eval) -> anyhow::Result<()> {
         // With a share held out, what stands in the place of the test examples is that share.
         config.data.validation = 0.0;
     }
-    let data = config.data.load()?;
+    let data = config.data.load_with(Mirrored::default())?;
     let examples = if split == SplitName::Train { &data.train } else { &data.test };
     let mut engine = config.engine.build(&architecture)?;
     let classes = data.classes.len();

@@ -36,10 +36,14 @@ pub(crate) fn run(arguments: &Predict) -> anyhow::Result<()> {
     let taken = config.data.taken().map_err(wrong)?;
     let classes = config.data.classes().map_err(wrong)?;
     let numbers = config.data.shape().map_err(wrong)?.numbers();
+    let extraction = config.data.extraction().map_err(wrong)?;
     let mut engine = config.engine.build(&architecture)?;
     let mut predictions = vec![];
     for path in &arguments.files {
-        let inputs = taken.read(path)?;
+        let mut inputs = taken.read(path)?;
+        if let Some(extraction) = &extraction {
+            inputs.split = extraction.of(inputs.split, false);
+        }
         let sizes = (numbers, classes.len());
         show_logits(&mut *engine, &parameters, &inputs.split, sizes, |index, logits| {
             let file = inputs.names[index as usize].clone();
