@@ -95,12 +95,11 @@ pub(crate) fn compile(
             continue;
         };
         let channels = input.channels.min(output.channels);
-        // The first layer has few channels, and nothing needs its input gradient.
-        fast[i] = i > 0
-            && method == ConvolutionMethod::Winograd
+        fast[i] = method == ConvolutionMethod::Winograd
             && Winograd::pays(kernel, stride, padding, input.size, channels);
         values[i] = input.plane(padding);
-        if i == 0 {
+        // Images have few channels: the direct convolution reads them without any to fill up.
+        if i == 0 && !fast[i] {
             values[i].pitch = values[i].channels;
         }
         let linear = kernel.height != kernel.width || output.size.area() == 1;

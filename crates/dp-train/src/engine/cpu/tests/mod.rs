@@ -171,6 +171,14 @@ fn fast_convolutions_of_odd_sizes_agree_with_the_definition() {
 }
 
 #[test]
+fn a_first_layer_with_many_channels_agrees_with_the_definition() {
+    for channels in [16, 27] {
+        let layers = vec![conv(channels, 18, 3, 1, 1), Layer::Relu, conv(18, 16, 3, 1, 1)];
+        Case::new(classifier((channels, 8, 9), layers), 4).check_all();
+    }
+}
+
+#[test]
 fn pools_norms_and_activations_agree_with_the_definition() {
     let stacks = [
         vec![conv(3, 6, 3, 1, 1), Layer::GroupNorm { groups: 3 }, Layer::Relu],
