@@ -5,6 +5,7 @@
 //! own                     those of one's own: class folders, .npy, IDX, CSV
 //! -> Dataset { Split }    examples in memory
 //! views                   random views of images, for training
+//! mirror                  mirror images, for evaluation
 //! ```
 
 mod scaling;
@@ -16,6 +17,7 @@ pub mod fashion_mnist;
 mod idx;
 pub mod checksum;
 pub mod views;
+pub mod mirror;
 mod name;
 pub mod own;
 

@@ -5,10 +5,10 @@
 //! | `config.toml` | the config with all overrides, as it was run |
 //! | `plan.json` | the privacy plan, made before any data was read |
 //! | `environment.json` | program, commit, machine |
-//! | `metrics.csv` | one line per epoch |
+//! | `metrics.csv` | one line per epoch; no accuracy where `evaluation.every` leaves an epoch out |
 //! | `events.out.tfevents.*` | the same and more, for TensorBoard, while the run goes on |
 //! | `privacy.json` | the certificate; `bandroot verify` checks it |
-//! | `parameters.safetensors` | the trained model, with PyTorch's names and layouts |
+//! | `parameters.safetensors` | the trained model, with PyTorch's names and layouts: the last iterate, or the average that `training.average` asks for |
 //! | `summary.json` | what was reached, what is claimed |
 //! | `continuations.json` | how far the run has got, to notice if a checkpoint is continued twice |
 //! | `data-salt` | the salt of the training data's hash, for data that are not public; not to be published |

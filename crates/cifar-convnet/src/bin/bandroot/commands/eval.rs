@@ -12,7 +12,7 @@ use crate::terminal::output;
 use cifar_convnet::BadArgument;
 use cifar_convnet::data::Split;
 use cifar_convnet::files;
-use cifar_convnet::run::evaluation::Evaluation;
+use cifar_convnet::run::evaluation::{Evaluation, Showing};
 use cifar_convnet::run::trained::Trained;
 
 /// What `--json` prints.
@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &Eval) -> anyhow::Result<()> {
         &mut *engine,
         &parameters,
         examples,
-        (data.shape.numbers(), classes),
+        Showing { shape: data.shape, classes, mirror: config.evaluation.mirror },
         |index, logits| {
             if arguments.logits.is_some() {
                 table.add(index, logits);

@@ -7,7 +7,7 @@ use crate::terminal::output;
 use crate::terminal::table::Table;
 use cifar_convnet::BadArgument;
 use cifar_convnet::files;
-use cifar_convnet::run::evaluation::{probabilities, show_logits};
+use cifar_convnet::run::evaluation::{Showing, probabilities, show_logits};
 use cifar_convnet::run::trained::Trained;
 
 /// Classes that are shown of each example.
@@ -35,13 +35,13 @@ pub(crate) fn run(arguments: &Predict) -> anyhow::Result<()> {
     let wrong = |error| BadArgument(format!("{}: {error}", arguments.run.display()));
     let taken = config.data.taken().map_err(wrong)?;
     let classes = config.data.classes().map_err(wrong)?;
-    let numbers = config.data.shape().map_err(wrong)?.numbers();
+    let shape = config.data.shape().map_err(wrong)?;
+    let showing = Showing { shape, classes: classes.len(), mirror: config.evaluation.mirror };
     let mut engine = config.engine.build(&architecture)?;
     let mut predictions = vec![];
     for path in &arguments.files {
         let inputs = taken.read(path)?;
-        let sizes = (numbers, classes.len());
-        show_logits(&mut *engine, &parameters, &inputs.split, sizes, |index, logits| {
+        show_logits(&mut *engine, &parameters, &inputs.split, showing, |index, logits| {
             let file = inputs.names[index as usize].clone();
             predictions.push(prediction(file, logits, &classes));
         })?;
