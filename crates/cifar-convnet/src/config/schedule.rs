@@ -16,8 +16,11 @@ use std::f64::consts::PI;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Optimizer;
+use dp_train::StrategyFor;
+
 use super::error::ConfigError;
+use super::{Config, Optimizer};
+use crate::factorizations::MethodName;
 
 /// The last factor if none is given.
 const FINAL_FRACTION: f64 = 0.01;
@@ -33,6 +36,31 @@ pub enum Schedule {
     LinearCooldown,
     /// Down half a wave over the whole run.
     Cosine,
+}
+
+/// Epochs and momentum from which on bsr gains by the schedule. Of 639 plans beyond them (10 to 60 epochs of 25 to 100
+/// steps, momenta 0.9, 0.95 and 0.99, bands of an epoch, 16 and 4, last rates 0.01 to 0.5) all had a smaller mean,
+/// final and largest error with the schedule's strategy, by 0.7 to 23 percent. With shorter falls 290 of 900 had a
+/// larger one; with other methods either strategy can have it, for the mean or for the final error.
+const FALL_EPOCHS: usize = 5;
+const HEAVY_MOMENTUM: f64 = 0.9;
+
+impl Config {
+    /// What `noise.strategy_for` is if it is left out: the schedule only where that is never worse.
+    pub fn usual_strategy(&self) -> StrategyFor {
+        let Optimizer { schedule, cooldown_steps, momentum, decay_factor, .. } = self.optimizer;
+        let falls_long = self.steps().is_ok_and(|steps| {
+            let fall = match schedule {
+                Schedule::Constant => 0,
+                Schedule::LinearCooldown => cooldown_steps.unwrap_or(steps.total),
+                Schedule::Cosine => steps.total,
+            };
+            fall > FALL_EPOCHS * steps.per_epoch
+        });
+        let is_bsr = self.noise.as_ref().is_some_and(|noise| noise.method == MethodName::Bsr);
+        let gains = is_bsr && decay_factor == 1.0 && momentum >= HEAVY_MOMENTUM && falls_long;
+        if gains { StrategyFor::Schedule } else { StrategyFor::ConstantRate }
+    }
 }
 
 impl Optimizer {
