@@ -257,6 +257,8 @@ fn the_schedules_strategy_is_usual_only_where_it_is_never_worse() {
         (vec!["optimizer.momentum=0.8"], ConstantRate),
         (vec!["optimizer.decay_factor=0.999"], ConstantRate),
         (vec!["training.epochs=5"], ConstantRate),
+        (vec!["optimizer.final_fraction=0.1"], Schedule),
+        (vec!["optimizer.final_fraction=0.2"], ConstantRate),
         (vec![cooled], Schedule),
         (vec![cooled, "optimizer.cooldown_steps=200"], ConstantRate),
         (vec![cooled, "optimizer.cooldown_steps=201"], Schedule),
