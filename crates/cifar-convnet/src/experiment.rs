@@ -4,11 +4,14 @@ use dp_train::NonPrivateRequest;
 use dp_train::calibration;
 use dp_train::model::Architecture;
 use dp_train::plan::{DpPlan, PlanError, PlanRequest};
+use dp_train::training::average::Average;
 use mf_core::Sgd;
 
 use crate::config::error::ConfigError;
 use crate::config::privacy::{Guarantee, Privacy};
 use crate::config::{self, Config, Noise, Record};
+use crate::data::Dataset;
+use crate::data::features::Mirrored;
 use crate::factorizations::{Choice, Solver};
 
 /// What is run: everything that is settled before any data is read, each computed once.
@@ -85,6 +88,16 @@ impl Config {
         }
     }
 
+    /// The data set to train on and to be judged by, with features of mirror images where training or evaluation needs
+    /// them.
+    ///
+    /// # Errors
+    /// Those of [`Data::load_with`](config::data::Data::load_with).
+    pub fn load_data(&self) -> anyhow::Result<Dataset> {
+        let Self { data, evaluation, .. } = self;
+        data.load_with(Mirrored { train: data.augmentation.flip, test: evaluation.mirror })
+    }
+
     /// How long the run is, and that all numbers of the run besides privacy can be used.
     pub fn steps(&self) -> Result<Steps, ConfigError> {
         self.data.check()?;
@@ -107,6 +120,11 @@ impl Config {
         if shape.is_vector() && !views.is_off() {
             return Err(ConfigError::NoViews { name: self.data.name.as_str() });
         }
+        self.evaluation.check(shape.is_vector(), self.data.name.as_str())?;
+        self.average()?;
+        if views.crop_padding == 0 && !views.padding.is_black() {
+            return Err(ConfigError::NoPadding);
+        }
         let (padding, side) = (views.crop_padding, shape.height.min(shape.width));
         let count = views.views;
         if !(1..=MOST_VIEWS).contains(&count) {
@@ -120,6 +138,11 @@ impl Config {
         let total = total.filter(|&total| total <= MOST_STEPS);
         let total = total.ok_or(ConfigError::TooManySteps { most: MOST_STEPS })?;
         Ok(Steps { per_epoch, total })
+    }
+
+    /// The average of the iterates that is the result of the run, if it is not the last of them.
+    pub fn average(&self) -> Result<Option<Average>, ConfigError> {
+        self.training.average.as_ref().map(config::average::Average::rule).transpose()
     }
 
     fn sgd(&self) -> Result<Sgd, ConfigError> {

@@ -63,7 +63,7 @@ fn edit(run: &Path, key: &str, value: &str) {
 fn a_checkpoint_is_continued_with_what_it_began_with_or_not_at_all() {
     let folder = tempfile::tempdir().unwrap();
     let (whole, run) = (folder.path().join("whole"), folder.path().join("run"));
-    let fixed = "--set privacy.noise_seed=5";
+    let fixed = "--set privacy.noise_seed=5 --set training.average={kind='ema',decay=0.9}";
     stopped(&tiny(&run, fixed), &run);
     let config = fs::read_to_string(run.join("config.toml")).unwrap();
     let before = with_end(&run, ".bin");
@@ -80,6 +80,8 @@ fn a_checkpoint_is_continued_with_what_it_began_with_or_not_at_all() {
         ("training.record", "'public'"),
         ("training.seed", "9"),
         ("training.epochs", "3"),
+        ("training.average.decay", "0.8"),
+        ("evaluation.every", "2"),
         ("privacy.noise_seed", "6"),
         ("privacy.clip_norm", "1.5"),
         ("privacy.epsilon", "9.0"),

@@ -60,18 +60,21 @@ fn a_run_leaves_a_folder_that_explains_and_proves_itself() {
     refused(&secret, 1, &["run", "new run"]);
 }
 
+/// A state has the average too: it is what the run ends with.
+const AVERAGE: &str = "--set training.average={kind='ema',decay=0.9}";
+
 #[test]
 fn a_killed_run_continues_bit_by_bit() {
     let folder = tempfile::tempdir().unwrap();
     let (whole, killed) = (folder.path().join("whole"), folder.path().join("killed"));
     let start = Instant::now();
-    bandroot(&tiny(&whole, "")).assert().success();
+    bandroot(&tiny(&whole, AVERAGE)).assert().success();
     let duration = start.elapsed();
     let model = |run: &Path| fs::read(run.join("parameters.safetensors")).unwrap();
     let wanted = wanted_kills(20);
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     let (mut kills, mut starts, mut finished, mut key) = (0, 0, 0, None);
-    let mut arguments = tiny(&killed, "");
+    let mut arguments = tiny(&killed, AVERAGE);
     // After the wanted kills the run may end by itself.
     loop {
         starts += 1;
@@ -114,12 +117,12 @@ fn a_killed_run_continues_bit_by_bit() {
             }
             // Finished between two kills: once more from the start.
             fs::remove_dir_all(&killed).unwrap();
-            arguments = tiny(&killed, "");
+            arguments = tiny(&killed, AVERAGE);
         } else if !states.is_empty() {
             arguments = format!("train --resume {}", killed.display());
         } else if killed.is_dir() {
             fs::remove_dir_all(&killed).unwrap();
-            arguments = tiny(&killed, "");
+            arguments = tiny(&killed, AVERAGE);
         }
     }
     println!(

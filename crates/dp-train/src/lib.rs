@@ -63,6 +63,7 @@ pub use certificate::{Certificate, Disclosure};
 pub use gradient::{ClippedSum, PrivateGradient};
 pub use plan::{Budget, Clipping, DpPlan, PlanError, PlanRequest, StrategyFor};
 pub use seeds::{NoiseKey, RunSeed};
+pub use training::average::Average;
 pub use training::non_private::{NonPrivateRequest, NonPrivateTraining};
 pub use training::{Training, TrainingError};
 pub use verification::{Verdict, verify};

@@ -3,7 +3,9 @@
 //! A checkpoint is sealed with it, and the certificate names its SHA-256. It has every key with its default
 //! filled in, so that two files that say the same in other words have one form. Keys that no number of the
 //! run depends on are left out: where the data and the run that it starts from lie, how many threads compute,
-//! how often a checkpoint is written and how many other runs there are.
+//! how often a checkpoint is written and how many other runs there are. Keys that came after the first
+//! certificates (`evaluation`, `training.average`, `data.augmentation.padding`, `model.init` and others) are left
+//! out where they say nothing new, so that the hashes of earlier configs stay what they were.
 
 use std::collections::BTreeMap;
 
@@ -135,6 +137,45 @@ pub(crate) mod tests {
         let spelled = config("validation = 0\naugmentation = { multiplicity = 1 }");
         assert_eq!(spelled.canonical().unwrap(), canonical);
         assert_eq!(plain.sha256().unwrap(), Fingerprint::of_bytes(canonical.as_bytes()));
+    }
+
+    /// The recorded certificate was written before a config could have an average and `[evaluation]`.
+    #[test]
+    fn keys_that_came_later_change_no_earlier_hash_and_are_bound_if_they_say_something() {
+        let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results");
+        let run = results.join("accuracy/single-epsilon8-bsr-n200_seed-0_83360635");
+        let recorded = super::super::file::read(&run.join("config.toml"), &[]).unwrap();
+        let certificate = std::fs::read_to_string(run.join("privacy.json")).unwrap();
+        let hash = format!("\"config_sha256\": \"{}\"", recorded.sha256().unwrap());
+        assert!(certificate.contains(&hash), "the certificate does not have {hash}");
+        let plain = config("");
+        let later = ["evaluation", "average", "padding =", "strategy"];
+        let canonical = plain.canonical().unwrap();
+        let named = |line: &&str| later.iter().any(|word| line.contains(word));
+        let lines: Vec<&str> = canonical.lines().filter(named).collect();
+        let usual =
+            ["data.augmentation.crop_padding = 0", "noise.strategy_for = \"constant-rate\""];
+        assert_eq!(lines, usual);
+        let spelled =
+            config("augmentation = { padding = 'black' }\n[evaluation]\nmirror = false\nevery = 1");
+        assert_eq!(spelled.canonical().unwrap(), canonical);
+        let mut other = config("augmentation = { padding = 'reflect', crop_padding = 2 }");
+        other.evaluation.every = 3;
+        other.training.average = Some(crate::config::average::Average {
+            kind: crate::config::average::AverageKind::Tail,
+            decay: None,
+            from: Some(0.75),
+        });
+        let bound = other.canonical().unwrap();
+        for line in [
+            "data.augmentation.padding = \"reflect\"",
+            "evaluation.every = 3",
+            "evaluation.mirror = false",
+            "training.average.from = 0.75",
+            "training.average.kind = \"tail\"",
+        ] {
+            assert!(bound.lines().any(|found| found == line), "no {line:?} in {bound}");
+        }
     }
 
     #[test]

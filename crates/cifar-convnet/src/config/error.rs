@@ -28,6 +28,23 @@ pub enum ConfigError {
         "data.augmentation is for images, but the examples of {name} are vectors; leave it out"
     )]
     NoViews { name: &'static str },
+    /// Mirror images of something else than images.
+    #[error(
+        "evaluation.mirror is for images, but the examples of {name} are vectors; leave it out"
+    )]
+    NoMirror { name: &'static str },
+    /// No epoch is the zeroth.
+    #[error("evaluation.every must be at least 1")]
+    NeverEvaluated,
+    /// An average without its number.
+    #[error("training.average.kind = \"{kind}\" needs training.average.{key}")]
+    MissingAverage { key: &'static str, kind: &'static str },
+    /// The number of another average.
+    #[error("training.average.{key} is given, but kind = \"{kind}\" has no use for it")]
+    UnusedAverage { key: &'static str, kind: &'static str },
+    /// An average of nothing.
+    #[error("training.average.{key} must be at least 0 and below 1, but it is {number}")]
+    Average { key: &'static str, number: f64 },
     /// A model of images for something else.
     #[error(
         "model.name = \"{model}\" is for images, but the examples of {name} are vectors; set model.name = \"own\" and give model.layers, such as {{ layer = \"linear\", in_features = {features}, out_features = {classes} }}"
@@ -125,4 +142,9 @@ pub enum ConfigError {
         "data.augmentation.crop_padding must be below the {side} pixels of an image's side, but it is {padding}"
     )]
     CropPadding { padding: usize, side: usize },
+    /// A way of padding where nothing is padded.
+    #[error(
+        "data.augmentation.padding is given, but data.augmentation.crop_padding is 0: leave it out"
+    )]
+    NoPadding,
 }

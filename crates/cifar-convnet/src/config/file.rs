@@ -57,14 +57,25 @@ fn refusal(error: &toml::de::Error, path: &Path) -> BadArgument {
     BadArgument(format!("{}: {reason}", path.display()))
 }
 
-/// As [`check`], and with what the folders and file headers say that the config leaves out.
+/// Whether a table has `section.key`.
+pub fn says(table: &Table, section: &str, key: &str) -> bool {
+    table.get(section).is_some_and(|section| section.get(key).is_some())
+}
+
+/// As [`check`], and with what the folders and file headers say that the config leaves out, and the strategy that is
+/// usual for it: how long an epoch is, is known only then.
 ///
 /// # Errors
 /// Those of [`check`], and the folder or file that is missing.
 pub fn complete(table: Table, path: &Path) -> anyhow::Result<Config> {
-    let config = check(table, path)?;
-    let data = config.data.clone().complete().with_context(|| path.display().to_string())?;
-    Ok(Config { data, ..config })
+    let says_strategy = says(&table, "noise", "strategy_for");
+    let mut config = check(table, path)?;
+    config.data = config.data.complete().with_context(|| path.display().to_string())?;
+    let usual = config.usual_strategy();
+    if let Some(noise) = config.noise.as_mut().filter(|_| !says_strategy) {
+        noise.strategy_for = usual;
+    }
+    Ok(config)
 }
 
 /// Only the section `[data]` of a config, whatever the rest is, with another folder if one is given.

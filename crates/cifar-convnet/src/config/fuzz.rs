@@ -12,7 +12,7 @@ use crate::fuzz::{Kind, Target};
 const PATH: &str = "damaged.toml";
 
 fn configs() -> Vec<String> {
-    let own = "[data]\nname = 'fashion-mnist'\n[data.augmentation]\ncrop_padding = 2\nflip = true\n\
+    let own = "[data]\nname = 'fashion-mnist'\n[data.augmentation]\ncrop_padding = 2\npadding = 'reflect'\nflip = true\n\
         [model]\nname = 'own'\nlayers = [{ layer = 'conv2d', in_channels = 1, out_channels = 4, \
         kernel = 3, stride = 2, padding = 1 }, { layer = 'group_norm', groups = 2 },\n\
         { layer = 'max_pool2d', kernel = 2, stride = 2 }, { layer = 'flatten' },\n\
@@ -20,7 +20,8 @@ fn configs() -> Vec<String> {
         delta = 1e-6\nclip_norm = 0.5\nneighbouring = 'replace-one'\nnoise_seed = 3\n\
         [noise]\nmethod = 'bisr'\nbands = 5\nkeep_rows = 2\n[optimizer]\nlearning_rate = 0.5\n\
         schedule = 'linear-cooldown'\ncooldown_steps = 20\nfinal_fraction = 0.1\n\
-        decay_factor = 0.999\n[training]\nepochs = 3\nbatch_size = 600\nseed = 4\n";
+        decay_factor = 0.999\n[training]\nepochs = 3\nbatch_size = 600\nseed = 4\naverage = { kind = 'ema', decay = 0.99 }\n\
+        [evaluation]\nmirror = true\nevery = 2\n";
     let open = "privacy = 'none'\n[data]\nname = 'textures'\nexamples = 900\ntest_examples = 90\n\
         validation = 0.25\n[model]\nname = 'convnet-tanh'\n[optimizer]\nlearning_rate = 0.1\n\
         clip_norm = 2.0\nschedule = 'cosine'\n[training]\nepochs = 2\nbatch_size = 32\n\
@@ -93,6 +94,8 @@ fn a_damaged_override_is_refused_or_survives_its_own_file() {
         "noise={method='bisr', bands=3}",
         "engine.device=\"cpu\"",
         "privacy.neighbouring=zero-out",
+        "training.average={kind='tail', from=0.75}",
+        "evaluation.every=3",
     ];
     let target = Target {
         name: "set",

@@ -7,9 +7,11 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::factorizations::MethodName;
 
+pub mod average;
 pub mod canonical;
 pub mod data;
 pub mod engine;
+pub mod evaluation;
 pub mod file;
 pub mod page;
 pub mod privacy;
@@ -23,7 +25,9 @@ mod tests;
 #[cfg(test)]
 mod fuzz;
 
+use average::Average;
 use data::Data;
+use evaluation::Evaluation;
 use model::Model;
 use privacy::Privacy;
 use schedule::Schedule;
@@ -46,6 +50,10 @@ pub struct Config {
     pub optimizer: Optimizer,
     /// How long, and in which batches.
     pub training: Training,
+    /// How the run is judged, while it goes on and by `bandroot eval`. It is settled before the run, so that nothing is
+    /// chosen by what it shows on the test examples.
+    #[serde(default, skip_serializing_if = "Evaluation::is_default")]
+    pub evaluation: Evaluation,
     /// What computes.
     #[serde(default)]
     pub engine: engine::Engine,
@@ -75,7 +83,10 @@ pub struct Noise {
     #[serde(default = "default_tolerance")]
     pub tolerance: f64,
     /// Which learning rates the factorization is made for, if `optimizer.schedule` changes them. Privacy
-    /// does not depend on it.
+    /// does not depend on it. If left out, it is `"schedule"` where that was never worse: for bsr without decay
+    /// (`decay_factor = 1`), with a momentum of at least 0.9 and a rate that falls over more than 5 epochs to a tenth or
+    /// less, where it takes about an eighth off the final error. Elsewhere either can be better (for aof the mean error falls and the
+    /// final one rises), and `bandroot plan` tells; some methods know `"constant-rate"` only.
     #[serde(default, serialize_with = "kebab_case")]
     pub strategy_for: StrategyFor,
 }
@@ -143,6 +154,12 @@ pub struct Training {
     /// What is written to metrics.csv, to the TensorBoard events and to the summary.
     #[serde(default)]
     pub record: Record,
+    /// An average of the iterates, kept beside them; none if left out. If there is one, it is the result of the run:
+    /// `parameters.safetensors` and all accuracies and losses on other examples are its own, and those of the last
+    /// iterate stand beside them with `last_iterate_` before their names. It is made of what the mechanism releases,
+    /// so the guarantee covers both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub average: Option<Average>,
 }
 
 /// Which numbers a run writes down.

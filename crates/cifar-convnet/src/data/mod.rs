@@ -6,6 +6,7 @@
 //! -> Dataset { Split }    examples in memory
 //! views                   random views of images, for training
 //! features, scattering    what a model sees in place of pixels
+//! mirror                  mirror images, for evaluation
 //! ```
 
 mod scaling;
@@ -18,6 +19,7 @@ pub mod fashion_mnist;
 mod idx;
 pub mod checksum;
 pub mod views;
+pub mod mirror;
 mod name;
 pub mod own;
 pub mod scattering;

@@ -122,6 +122,9 @@ impl Events {
                 simple_value: Some(*value as f32),
             })
             .collect();
+        if value.is_empty() {
+            return Ok(());
+        }
         // The time between events is the speed, which is not public.
         let wall_time = if self.record == Record::All { now() } else { self.started };
         let summary = Some(Summary { value });

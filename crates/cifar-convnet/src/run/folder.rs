@@ -6,10 +6,10 @@
 //! | `plan.json` | the privacy plan, made before any data was read |
 //! | `environment.json` | program, commit, machine |
 //! | `provenance.json` | of a run that started from another's parameters: the runs before it, and their data |
-//! | `metrics.csv` | one line per epoch |
+//! | `metrics.csv` | one line per epoch; no accuracy where `evaluation.every` leaves an epoch out |
 //! | `events.out.tfevents.*` | the same and more, for TensorBoard, while the run goes on |
 //! | `privacy.json` | the certificate; `bandroot verify` checks it |
-//! | `parameters.safetensors` | the trained model, with PyTorch's names and layouts |
+//! | `parameters.safetensors` | the trained model, with PyTorch's names and layouts: the last iterate, or the average that `training.average` asks for |
 //! | `summary.json` | what was reached, what is claimed |
 //! | `continuations.json` | how far the run has got, to notice if a checkpoint is continued twice |
 //! | `data-salt` | the salt of the training data's hash, for data that are not public; not to be published |

@@ -2,8 +2,11 @@
 
 use anyhow::Context;
 use dp_train::certificate::{Exposure, Metric};
+use dp_train::engine::BatchMetrics;
 use serde::{Deserialize, Serialize};
 
+use super::evaluation::Judged;
+use super::state::Seen;
 use crate::config::privacy::Privacy;
 use crate::config::{Config, Record};
 
@@ -12,9 +15,13 @@ use crate::config::{Config, Record};
 pub(super) struct Epoch {
     pub(super) epoch: usize,
     pub(super) step: usize,
-    /// On the examples that the run is judged by, which [`judged_by`] names.
-    pub(super) accuracy: f64,
-    pub(super) loss: f64,
+    /// Of the result so far, on the examples that the run is judged by, which [`judged_by`] names. None after an epoch
+    /// that is not evaluated.
+    pub(super) accuracy: Option<f64>,
+    pub(super) loss: Option<f64>,
+    /// Of the last iterate, if an average is the result.
+    pub(super) last_iterate_accuracy: Option<f64>,
+    pub(super) last_iterate_loss: Option<f64>,
     /// From here on it depends on the training data and is covered by no guarantee.
     pub(super) train_loss: f64,
     pub(super) train_accuracy: f64,
@@ -24,20 +31,66 @@ pub(super) struct Epoch {
     pub(super) seconds: f64,
 }
 
-/// What accuracy and loss are called, and whether the guarantee covers them. Held-out training examples are not
-/// trained on, but they are training data: nothing hides them in what is computed from them. So are test examples
-/// that `data.test_share` takes from the training files.
-pub(super) fn judged_by(config: &Config) -> ([&'static str; 2], Exposure) {
-    match (config.data.holds_out(), config.data.judges_by_training_files()) {
-        (true, _) => (["validation_accuracy", "validation_loss"], Exposure::NotPrivate),
-        (false, true) => (["test_accuracy", "test_loss"], Exposure::NotPrivate),
-        (false, false) => (["test_accuracy", "test_loss"], Exposure::Covered),
+impl Epoch {
+    /// The epoch that ended with `step`, what was measured after it if that was due, and what its steps saw.
+    pub(super) fn new(
+        (epoch, step): (usize, usize),
+        judged: Option<Judged>,
+        seen: &Seen,
+        seconds: f64,
+    ) -> Self {
+        let result = judged.map(|judged| judged.result);
+        let last_iterate = judged.and_then(|judged| judged.last_iterate);
+        let BatchMetrics { images: views, loss_sum, correct } = seen.metrics;
+        let (views, examples) = (views.max(1) as f64, seen.examples as f64);
+        Self {
+            epoch,
+            step,
+            accuracy: result.map(|result| result.accuracy),
+            loss: result.map(|result| result.loss),
+            last_iterate_accuracy: last_iterate.map(|last| last.accuracy),
+            last_iterate_loss: last_iterate.map(|last| last.loss),
+            train_loss: loss_sum / views,
+            train_accuracy: correct as f64 / views,
+            clipped_share: seen.clipped.map(|clipped| clipped as f64 / examples),
+            examples_per_second: examples / seconds,
+            seconds,
+        }
+    }
+
+    /// What was measured, by the names that [`judged_by`] gives.
+    pub(super) fn measured<'a>(&self, names: [&'a str; 4]) -> Vec<(&'a str, f64)> {
+        let Self { accuracy, loss, last_iterate_accuracy, last_iterate_loss, .. } = self;
+        let numbers = [accuracy, loss, last_iterate_accuracy, last_iterate_loss];
+        names.into_iter().zip(numbers).filter_map(|(name, x)| Some((name, (*x)?))).collect()
     }
 }
 
+/// What accuracy and loss are called, then those of the last iterate, and whether the guarantee covers them. Averages
+/// are made of released iterates: what is measured of them is as public as what is measured of the last one. Held-out training examples are not
+/// trained on, but they are training data: nothing hides them in what is computed from them. So are test examples
+/// that `data.test_share` takes from the training files.
+pub(super) fn judged_by(config: &Config) -> ([&'static str; 4], Exposure) {
+    match (config.data.holds_out(), config.data.judges_by_training_files()) {
+        (true, _) => (VALIDATION, Exposure::NotPrivate),
+        (false, true) => (TEST, Exposure::NotPrivate),
+        (false, false) => (TEST, Exposure::Covered),
+    }
+}
+
+const VALIDATION: [&str; 4] = [
+    "validation_accuracy",
+    "validation_loss",
+    "last_iterate_validation_accuracy",
+    "last_iterate_validation_loss",
+];
+
+const TEST: [&str; 4] =
+    ["test_accuracy", "test_loss", "last_iterate_test_accuracy", "last_iterate_test_loss"];
+
 /// The columns, in the order of the type.
-fn columns(config: &Config) -> [(&'static str, Exposure); 9] {
-    let ([accuracy, loss], judged) = judged_by(config);
+fn columns(config: &Config) -> [(&'static str, Exposure); 11] {
+    let ([accuracy, loss, last_accuracy, last_loss], judged) = judged_by(config);
     // Without noise nothing is covered but what the config says.
     let judged = if config.privacy == Privacy::None { Exposure::NotPrivate } else { judged };
     [
@@ -45,6 +98,8 @@ fn columns(config: &Config) -> [(&'static str, Exposure); 9] {
         ("step", Exposure::Covered),
         (accuracy, judged),
         (loss, judged),
+        (last_accuracy, judged),
+        (last_loss, judged),
         ("train_loss", Exposure::NotPrivate),
         ("train_accuracy", Exposure::NotPrivate),
         ("clipped_share", Exposure::NotPrivate),
@@ -60,14 +115,16 @@ const OTHERS: [(&str, Exposure); 3] = [
     ("peak_memory_bytes", Exposure::NotPrivate),
 ];
 
-fn is_recorded(record: Record, exposure: Exposure) -> bool {
-    record == Record::All || exposure == Exposure::Covered
+fn is_recorded(config: &Config, (name, exposure): (&str, Exposure)) -> bool {
+    let is_shown = config.training.record == Record::All || exposure == Exposure::Covered;
+    // Without an average the last iterate is the result.
+    is_shown && (config.training.average.is_some() || !name.starts_with("last_iterate_"))
 }
 
 /// All that a run with this config records, for its certificate.
 pub fn metrics(config: &Config) -> Vec<Metric> {
     let all = columns(config).into_iter().chain(OTHERS);
-    let recorded = all.filter(|(_, exposure)| is_recorded(config.training.record, *exposure));
+    let recorded = all.filter(|column| is_recorded(config, *column));
     recorded.map(|(name, exposure)| Metric { name: name.to_owned(), exposure }).collect()
 }
 
@@ -75,7 +132,7 @@ pub fn metrics(config: &Config) -> Vec<Metric> {
 pub(super) fn table(epochs: &[Epoch], config: &Config) -> anyhow::Result<Vec<u8>> {
     let whole = whole_table(epochs)?;
     let columns = columns(config);
-    let kept = |index: &usize| is_recorded(config.training.record, columns[*index].1);
+    let kept = |index: &usize| is_recorded(config, columns[*index]);
     let name = |index: usize| match columns[index] {
         (name, Exposure::Covered) => name.to_owned(),
         (name, Exposure::NotPrivate) => format!("not_private_{name}"),
@@ -115,15 +172,17 @@ mod tests {
         let epoch = |epoch: usize, train_loss, clipped_share| Epoch {
             epoch,
             step: 4 * epoch,
-            accuracy: 0.1 + 0.2,
-            loss: 1.0 / 3.0,
+            accuracy: (epoch != 2).then_some(0.1 + 0.2),
+            loss: (epoch != 2).then_some(1.0 / 3.0),
+            last_iterate_accuracy: (epoch == 3).then_some(0.25),
+            last_iterate_loss: (epoch == 3).then_some(2.0),
             train_loss,
             train_accuracy: 0.5,
             clipped_share,
             examples_per_second: 1e3,
             seconds: 2.5,
         };
-        vec![epoch(1, 2.0, Some(0.25)), epoch(2, f64::INFINITY, None)]
+        vec![epoch(1, 2.0, Some(0.25)), epoch(2, f64::INFINITY, None), epoch(3, 1.0, None)]
     }
 
     fn config(overrides: &[&str]) -> Config {
@@ -142,11 +201,11 @@ mod tests {
         let whole = whole_table(&epochs()).unwrap();
         assert_eq!(read_table(&whole).unwrap(), epochs());
         assert!(read_table(&whole_table(&[]).unwrap()).unwrap().is_empty());
-        // The columns are those of the type: each name has the last word of its field.
+        // The columns are those of the type: each name is that of its field, with the examples' in between.
         let fields: Vec<&str> = whole.lines().next().unwrap().split(',').collect();
         let names = columns(&config(&[])).map(|(name, _)| name);
         assert_eq!(fields.len(), names.len());
-        assert!(fields.iter().zip(names).all(|(field, name)| name.ends_with(field)));
+        assert!(fields.iter().zip(names).all(|(field, name)| name.replace("test_", "") == **field));
     }
 
     #[test]
@@ -156,10 +215,36 @@ mod tests {
         let lines: Vec<&str> = table.lines().collect();
         assert_eq!(lines[0], "epoch,step,test_accuracy,test_loss");
         assert_eq!(lines[1], "1,4,0.30000000000000004,0.3333333333333333");
-        assert_eq!(lines.len(), 3);
+        assert_eq!((lines[2], lines.len()), ("2,8,,", 4), "an epoch that was not evaluated");
         let listed = metrics(&public);
         assert!(listed.iter().all(|metric| metric.exposure == Exposure::Covered));
         assert_eq!((listed.len(), metrics(&all).len()), (5, 12));
+    }
+
+    #[test]
+    fn with_an_average_the_last_iterate_has_columns_of_its_own_and_the_same_exposure() {
+        let averaged = |more: &[&str]| {
+            let mut overrides = vec!["training.average={kind='ema', decay=0.9}"];
+            overrides.extend(more);
+            config(&overrides)
+        };
+        let public = averaged(&["training.record=public"]);
+        let table = String::from_utf8(table(&epochs(), &public).unwrap()).unwrap();
+        let lines: Vec<&str> = table.lines().collect();
+        let names =
+            "epoch,step,test_accuracy,test_loss,last_iterate_test_accuracy,last_iterate_test_loss";
+        assert_eq!(lines[0], names);
+        assert_eq!(lines[3], "3,12,0.30000000000000004,0.3333333333333333,0.25,2.0");
+        assert_eq!((metrics(&public).len(), metrics(&averaged(&[])).len()), (7, 14));
+        let exposure = |config: &Config, name: &str| {
+            metrics(config).into_iter().find(|metric| metric.name == name).map(|m| m.exposure)
+        };
+        let covered = exposure(&public, "last_iterate_test_accuracy");
+        assert_eq!(covered, Some(Exposure::Covered));
+        let tuned = averaged(&["data.validation=0.25"]);
+        let open = exposure(&tuned, "last_iterate_validation_loss");
+        assert_eq!(open, Some(Exposure::NotPrivate));
+        assert_eq!(exposure(&config(&[]), "last_iterate_test_loss"), None);
     }
 
     #[test]

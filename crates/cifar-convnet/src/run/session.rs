@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use dp_train::certificate::{Artifacts, Certificate, Disclosure, Exposure};
-use dp_train::engine::{BatchMetrics, GradientEngine};
+use dp_train::engine::GradientEngine;
 use dp_train::fingerprint::Fingerprint;
 use dp_train::provenance::Origin;
 use dp_train::seal::Seal;
@@ -24,7 +24,7 @@ use crate::data::views::Views;
 use crate::experiment::{Experiment, Kind, Steps};
 use crate::files;
 use crate::run::environment::Environment;
-use crate::run::evaluation::Evaluation;
+use crate::run::evaluation::{Judged, Showing};
 use crate::run::folder::{self, RunFolder};
 use crate::run::parameters;
 
@@ -57,8 +57,10 @@ pub struct Progress {
     pub epoch: usize,
     /// Since the epoch began, or this session if that was later.
     pub examples_per_second: f64,
-    /// On the examples that the run is judged by, after the last whole epoch.
+    /// Of the result so far, on the examples that the run is judged by, after the last epoch that was evaluated.
     pub accuracy: Option<f64>,
+    /// That epoch.
+    pub evaluated: Option<usize>,
 }
 
 /// How a session ended.
@@ -184,7 +186,7 @@ impl<'a> Session<'a> {
         self.finish().map(|summary| Ending::Finished(Box::new(summary)))
     }
 
-    /// Steps up to the end of the epoch, an evaluation and a checkpoint; less if it is to stop.
+    /// Steps up to the end of the epoch, an evaluation if one is due, and a checkpoint; less if it is to stop.
     fn epoch(&mut self, stop: &AtomicBool, show: &mut impl FnMut(&Progress)) -> anyhow::Result<()> {
         let every = self.experiment.config.training.checkpoint_steps;
         let Steps { per_epoch, total: steps } = self.experiment.steps;
@@ -200,15 +202,17 @@ impl<'a> Session<'a> {
                 &[("learning_rate", f64::from(rate))],
                 &[("batch_loss", loss)],
             )?;
+            let evaluated = self.epochs.iter().rev().find(|epoch| epoch.accuracy.is_some());
             show(&Progress {
                 step: taken,
                 steps,
                 epoch: taken.div_ceil(per_epoch),
                 examples_per_second: total.examples as f64 / self.since.elapsed().as_secs_f64(),
-                accuracy: self.epochs.last().map(|epoch| epoch.accuracy),
+                accuracy: evaluated.and_then(|epoch| epoch.accuracy),
+                evaluated: evaluated.map(|epoch| epoch.epoch),
             });
             if taken.is_multiple_of(per_epoch) {
-                self.evaluate(&total)?;
+                self.end_epoch(&total)?;
                 return self.checkpoint();
             }
             if stop.load(Ordering::SeqCst) {
@@ -220,45 +224,42 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Evaluates and records. The time of an epoch is all of it: data, steps, noise, this evaluation, and the
-    /// checkpoint of the epoch before.
-    fn evaluate(&mut self, total: &Seen) -> anyhow::Result<()> {
-        let (pixels, classes) = (self.data.shape.numbers(), self.data.classes.len());
-        let parameters = self.state.parameters();
-        let Evaluation { accuracy, loss } =
-            Evaluation::of(&mut *self.engine, parameters, &self.data.test, pixels, classes)?;
+    /// Evaluates what the run would end with here, and the last iterate beside it if that is something else.
+    fn evaluate(&mut self) -> anyhow::Result<Judged> {
+        let (data, config) = (self.data, &self.experiment.config);
+        let (shape, classes) = (data.shape, data.classes.len());
+        let showing = Showing { shape, classes, mirror: config.evaluation.mirror };
+        let averaged = config.training.average.is_some();
+        let models = (self.state.parameters(), self.state.average(), averaged);
+        Ok(Judged::of(&mut *self.engine, models, &data.test, showing)?)
+    }
+
+    /// Evaluates if it is due, and records. The time of an epoch is all of it: data, steps, noise, this evaluation, and
+    /// the checkpoint of the epoch before.
+    fn end_epoch(&mut self, total: &Seen) -> anyhow::Result<()> {
+        let config = &self.experiment.config;
+        let step = self.state.steps_taken();
+        let number = step / self.experiment.steps.per_epoch;
+        let is_due = config.evaluation.is_due(number, config.training.epochs);
+        let judged = is_due.then(|| self.evaluate()).transpose()?;
         let seconds = self.since.elapsed().as_secs_f64();
         self.since = Instant::now();
-        let step = self.state.steps_taken();
-        let BatchMetrics { images: views, loss_sum, correct } = total.metrics;
-        let views = views.max(1) as f64;
-        let epoch = Epoch {
-            epoch: step / self.experiment.steps.per_epoch,
-            step,
-            accuracy,
-            loss,
-            train_loss: loss_sum / views,
-            train_accuracy: correct as f64 / views,
-            clipped_share: total.clipped.map(|clipped| clipped as f64 / total.examples as f64),
-            examples_per_second: total.examples as f64 / seconds,
-            seconds,
-        };
+        let epoch = Epoch::new((number, step), judged, total, seconds);
         let mut open = vec![
             ("train_loss", epoch.train_loss),
             ("train_accuracy", epoch.train_accuracy),
             ("examples_per_second", epoch.examples_per_second),
         ];
         open.extend(epoch.clipped_share.map(|share| ("clipped_share", share)));
-        let (names, exposure) = metrics::judged_by(&self.experiment.config);
-        let judged = [(names[0], accuracy), (names[1], loss)];
+        let (names, exposure) = metrics::judged_by(config);
         let mut covered = Vec::new();
         match exposure {
-            Exposure::Covered => covered.extend(judged),
-            Exposure::NotPrivate => open.extend(judged),
+            Exposure::Covered => covered.extend(epoch.measured(names)),
+            Exposure::NotPrivate => open.extend(epoch.measured(names)),
         }
         self.events.add(step, &covered, &open)?;
         self.epochs.push(epoch);
-        let table = metrics::table(&self.epochs, &self.experiment.config)?;
+        let table = metrics::table(&self.epochs, config)?;
         self.folder.write(folder::METRICS, &table)
     }
 
@@ -274,7 +275,10 @@ impl<'a> Session<'a> {
 
     /// The model and the certificate; then the secrets go, and the summary comes.
     fn finish(self) -> anyhow::Result<Summary> {
-        let model = parameters::write(&self.experiment.architecture, self.state.parameters())?;
+        // Which of the two it is, the config has said before the run.
+        let average = self.state.average();
+        let result = average.as_deref().unwrap_or(self.state.parameters());
+        let model = parameters::write(&self.experiment.architecture, result)?;
         self.folder.write(folder::PARAMETERS, &model)?;
         let (run, config) = (self.folder.path(), &self.experiment.config);
         let data_sha256 = commitment::of(run, config, &self.data_sha256)?;

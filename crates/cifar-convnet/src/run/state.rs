@@ -71,12 +71,18 @@ impl State {
                     None => NoiseKey::from_os()?,
                 };
                 let (plan, rate) = (plan.as_ref().clone(), config.optimizer.learning_rate as f32);
-                let training = Training::new(plan, parameters, examples, rate, seed, key)?;
+                let mut training = Training::new(plan, parameters, examples, rate, seed, key)?;
+                if let Some(average) = config.average()? {
+                    training = training.with_average(average)?;
+                }
                 State::Private(Box::new(training))
             }
             Kind::NonPrivate(request) => {
-                let training =
+                let mut training =
                     NonPrivateTraining::new(request.clone(), parameters, examples, seed)?;
+                if let Some(average) = config.average()? {
+                    training = training.with_average(average)?;
+                }
                 State::NonPrivate(Box::new(training), config.optimizer.clip_norm)
             }
         })
@@ -129,6 +135,14 @@ impl State {
         match self {
             State::Private(training) => training.parameters(),
             State::NonPrivate(training, _) => training.parameters(),
+        }
+    }
+
+    /// The average of the iterates, if one is kept and has begun.
+    pub(super) fn average(&self) -> Option<Vec<f32>> {
+        match self {
+            State::Private(training) => training.average(),
+            State::NonPrivate(training, _) => training.average(),
         }
     }
 

@@ -43,6 +43,18 @@ pub struct Summary {
     /// As the accuracy.
     #[serde(default)]
     pub validation_loss: Option<f64>,
+    /// Of the last iterate, where the result is an average (`training.average`); on the same examples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_iterate_test_accuracy: Option<f64>,
+    /// As the accuracy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_iterate_test_loss: Option<f64>,
+    /// The same on held-out training examples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_iterate_validation_accuracy: Option<f64>,
+    /// As the accuracy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_iterate_validation_loss: Option<f64>,
     /// None without privacy.
     #[serde(default)]
     pub epsilon: Option<f64>,
@@ -94,14 +106,20 @@ impl Summary {
         let examples = (last.step * config.training.batch_size) as f64;
         let open = config.training.record == Record::All;
         let held_out = config.data.holds_out();
-        let (tested, validated) =
-            (|number| (!held_out).then_some(number), |number| held_out.then_some(number));
+        let (tested, validated) = (
+            |number: Option<f64>| number.filter(|_| !held_out),
+            |number: Option<f64>| number.filter(|_| held_out),
+        );
         Self {
             run,
             test_accuracy: tested(last.accuracy),
             test_loss: tested(last.loss),
             validation_accuracy: validated(last.accuracy),
             validation_loss: validated(last.loss),
+            last_iterate_test_accuracy: tested(last.last_iterate_accuracy),
+            last_iterate_test_loss: tested(last.last_iterate_loss),
+            last_iterate_validation_accuracy: validated(last.last_iterate_accuracy),
+            last_iterate_validation_loss: validated(last.last_iterate_loss),
             epsilon,
             delta,
             private,
@@ -129,6 +147,11 @@ impl Summary {
     /// examples was called that of a test.
     pub fn accuracy(&self) -> Option<f64> {
         self.validation_accuracy.or(self.test_accuracy)
+    }
+
+    /// The accuracy of the last iterate on these examples, if the result is another model.
+    pub fn last_iterate_accuracy(&self) -> Option<f64> {
+        self.last_iterate_validation_accuracy.or(self.last_iterate_test_accuracy)
     }
 
     /// The loss on the same examples.

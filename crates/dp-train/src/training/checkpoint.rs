@@ -1,7 +1,7 @@
 //! Checkpoints of a run: all of its state as bytes, from which it continues bit by bit.
 //!
 //! [Sealed](mf_core::sealed): a version, the [`Seal`], the seed, SHA-256 of the learning rates and of the plan, the parameters, the
-//! momentum, the ledger, a note of the caller's, and then the state of the mechanism with a checksum of its own. A
+//! momentum, the average if one is kept, the ledger, a note of the caller's, and then the state of the mechanism with a checksum of its own. A
 //! checkpoint holds the noise key: it is as confidential as the data.
 
 use std::io::{self, Read, Write};
@@ -10,8 +10,8 @@ use mf_core::sealed::{SealedError, SealedReader, SealedWriter};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use super::Training;
 use super::descent::{Descent, Rates};
+use super::{Training, average};
 use crate::batches::Batches;
 use crate::ledger::Ledger;
 use crate::mechanism::Mechanism;
@@ -20,7 +20,7 @@ use crate::plan::{DpPlan, PlanRequest};
 use crate::seal::{Seal, SealDifference};
 use crate::seeds::RunSeed;
 
-const VERSION: &[u8; 16] = b"bandroot run 04\n";
+const VERSION: &[u8; 16] = b"bandroot run 05\n";
 
 impl Training {
     /// Writes the state, with the seal that a continuation must agree with and a note of the caller's (say, the
@@ -38,7 +38,8 @@ impl Training {
         self.mechanism.save(file.finish()?)
     }
 
-    /// The run that [`save`](Self::save) wrote, and the note. Notes in its ledger that it continues here.
+    /// The run that [`save`](Self::save) wrote, and the note. Notes in its ledger that it continues here. An average
+    /// that it kept goes on.
     ///
     /// # Errors
     /// [`ResumeError`] if the bytes are damaged, were sealed for something else, or belong to another plan, seed,
@@ -55,6 +56,7 @@ impl Training {
         let identity = Identity::read(&mut file)?;
         let digest = file.array()?;
         let (parameters, momentum) = (file.floats()?, file.floats()?);
+        let average = average::read(&mut file, plan.request().steps, parameters.len())?;
         let ledger = file.part()?;
         let note = file.part()?;
         let mut rest = file.finish()?;
@@ -80,7 +82,7 @@ impl Training {
         }
         ledger.continue_here();
         let descent = Descent::new(request.sgd, rates, parameters, batches, seed);
-        let descent = descent.resumed(request.sgd, momentum, taken);
+        let descent = descent.resumed(request.sgd, momentum, taken, average);
         Ok((Self { plan, descent, mechanism, ledger }, note))
     }
 }
@@ -115,7 +117,8 @@ impl Descent {
     /// Writes what the steps have changed.
     pub(super) fn put_state<W: Write>(&self, file: &mut SealedWriter<W>) -> io::Result<()> {
         file.put_floats(&self.parameters)?;
-        file.put_floats(self.momentum.buffer())
+        file.put_floats(self.momentum.buffer())?;
+        average::put(self.average.as_ref(), file)
     }
 }
 

@@ -7,6 +7,7 @@ use mf_core::Sgd;
 use sha2::{Digest, Sha256};
 
 use super::TrainingError;
+use super::average::{Average, AverageError, Running};
 use crate::batches::Batches;
 use crate::gradient::{NonPrivateGradient, PrivateGradient};
 use crate::seeds::RunSeed;
@@ -68,7 +69,7 @@ impl Rates {
     }
 }
 
-/// The state of a run: parameters, momentum and the place in the order.
+/// The state of a run: parameters, momentum, the place in the order, and an average if one is kept.
 #[derive(Debug, PartialEq)]
 pub(super) struct Descent {
     pub(super) seed: RunSeed,
@@ -78,6 +79,8 @@ pub(super) struct Descent {
     pub(super) batches: Batches,
     /// Steps taken.
     pub(super) taken: usize,
+    /// Of the iterates so far; it is only ever read from outside.
+    pub(super) average: Option<Running>,
     /// Whether a step failed: then there is no further one.
     ended: bool,
 }
@@ -92,12 +95,27 @@ impl Descent {
         seed: RunSeed,
     ) -> Self {
         let momentum = Momentum::new(sgd, parameters.len());
-        Self { seed, rates, parameters, momentum, batches, taken: 0, ended: false }
+        Self { seed, rates, parameters, momentum, batches, taken: 0, average: None, ended: false }
     }
 
     /// A run after `taken` steps.
-    pub(super) fn resumed(self, sgd: Sgd, momentum: Vec<f32>, taken: usize) -> Self {
-        Self { momentum: Momentum::with_buffer(sgd, momentum), taken, ..self }
+    pub(super) fn resumed(
+        self,
+        sgd: Sgd,
+        momentum: Vec<f32>,
+        taken: usize,
+        average: Option<Running>,
+    ) -> Self {
+        Self { momentum: Momentum::with_buffer(sgd, momentum), taken, average, ..self }
+    }
+
+    /// Keeps an average of the iterates of a run of `steps` steps.
+    pub(super) fn keep(&mut self, average: Average, steps: usize) -> Result<(), AverageError> {
+        if self.taken > 0 {
+            return Err(AverageError::Begun { taken: self.taken });
+        }
+        self.average = Some(Running::new(average, steps, self.parameters.len())?);
+        Ok(())
     }
 
     /// Takes one step with the gradient of the next batch. After an error there is no further step.
@@ -112,6 +130,9 @@ impl Descent {
         let gradient = gradient(self.taken, &self.parameters, self.batches.batch(self.taken))?;
         gradient.apply(&mut self.momentum, &mut self.parameters, self.rates.at(self.taken));
         self.taken += 1;
+        if let Some(average) = &mut self.average {
+            average.add(self.taken, &self.parameters);
+        }
         self.ended = false;
         Ok(())
     }

@@ -13,7 +13,7 @@ use cifar_convnet::BadArgument;
 use cifar_convnet::data::Split;
 use cifar_convnet::data::features::Mirrored;
 use cifar_convnet::files;
-use cifar_convnet::run::evaluation::Evaluation;
+use cifar_convnet::run::evaluation::{Evaluation, Showing};
 use cifar_convnet::run::trained::Trained;
 
 /// What `--json` prints.
@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &Eval) -> anyhow::Result<()> {
         // With a share held out, what stands in the place of the test examples is that share.
         config.data.validation = 0.0;
     }
-    let data = config.data.load_with(Mirrored::default())?;
+    let data = config.data.load_with(Mirrored { train: false, test: config.evaluation.mirror })?;
     let examples = if split == SplitName::Train { &data.train } else { &data.test };
     let mut engine = config.engine.build(&architecture)?;
     let classes = data.classes.len();
@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &Eval) -> anyhow::Result<()> {
         &mut *engine,
         &parameters,
         examples,
-        (data.shape.numbers(), classes),
+        Showing { shape: data.shape, classes, mirror: config.evaluation.mirror },
         |index, logits| {
             if arguments.logits.is_some() {
                 table.add(index, logits);

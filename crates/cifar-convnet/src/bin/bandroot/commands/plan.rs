@@ -1,7 +1,7 @@
 //! `bandroot plan` and `bandroot compare`: what a config promises, before any data is read.
 
 use dp_train::comparison::{self, Comparison};
-use dp_train::plan::{DpPlan, PlanRequest};
+use dp_train::plan::{DpPlan, PlanRequest, StrategyFor};
 use mf_core::Method;
 use serde::Serialize;
 
@@ -85,7 +85,15 @@ struct CompareRow {
 pub(crate) fn compare(arguments: &Compare) -> anyhow::Result<()> {
     let file = &arguments.config;
     let config = config::file::read(&file.config, &file.set)?;
-    let request = request(&config, file)?;
+    let mut request = request(&config, file)?;
+    if !config::file::says(
+        &config::file::read_table(&file.config, &file.set)?,
+        "noise",
+        "strategy_for",
+    ) {
+        // What is usual for its own method; some of the others know constant rates only.
+        request.strategy_for = StrategyFor::ConstantRate;
+    }
     let separation = request.min_separation;
     let mut methods = comparison::usual_methods(request.steps, separation);
     methods.push(Method::Aof { bands: separation, tolerance: config.tolerance() });

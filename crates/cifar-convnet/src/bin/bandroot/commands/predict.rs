@@ -7,7 +7,7 @@ use crate::terminal::output;
 use crate::terminal::table::Table;
 use cifar_convnet::BadArgument;
 use cifar_convnet::files;
-use cifar_convnet::run::evaluation::{probabilities, show_logits};
+use cifar_convnet::run::evaluation::{Showing, probabilities, show_logits};
 use cifar_convnet::run::trained::Trained;
 
 /// Classes that are shown of each example.
@@ -35,17 +35,18 @@ pub(crate) fn run(arguments: &Predict) -> anyhow::Result<()> {
     let wrong = |error| BadArgument(format!("{}: {error}", arguments.run.display()));
     let taken = config.data.taken().map_err(wrong)?;
     let classes = config.data.classes().map_err(wrong)?;
-    let numbers = config.data.shape().map_err(wrong)?.numbers();
+    let shape = config.data.shape().map_err(wrong)?;
     let extraction = config.data.extraction().map_err(wrong)?;
+    let mirror = config.evaluation.mirror;
+    let showing = Showing { shape, classes: classes.len(), mirror };
     let mut engine = config.engine.build(&architecture)?;
     let mut predictions = vec![];
     for path in &arguments.files {
         let mut inputs = taken.read(path)?;
         if let Some(extraction) = &extraction {
-            inputs.split = extraction.of(inputs.split, false);
+            inputs.split = extraction.of(inputs.split, mirror);
         }
-        let sizes = (numbers, classes.len());
-        show_logits(&mut *engine, &parameters, &inputs.split, sizes, |index, logits| {
+        show_logits(&mut *engine, &parameters, &inputs.split, showing, |index, logits| {
             let file = inputs.names[index as usize].clone();
             predictions.push(prediction(file, logits, &classes));
         })?;

@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &Train) -> anyhow::Result<()> {
     plan::warn_of_delta(&experiment.config, &file);
     let engine = experiment.config.engine.build(&experiment.architecture);
     let engine = engine.map_err(|error| refuse(&error))?;
-    let data = experiment.config.data.load()?;
+    let data = experiment.config.load_data()?;
     let place = resumed.map_or_else(|| Place::New(folder.clone()), Place::Resumed);
     let session = Session::start(&experiment, &data, engine, place)?;
 
@@ -90,8 +90,9 @@ impl Shown {
     fn step(&self, progress: &Progress, last: &mut Option<usize>) {
         self.bar.set_position(progress.step as u64);
         let text = progress::describe_training(progress, self.judged_by);
-        // Accuracy is known once the epoch is over.
+        // Accuracy is known once the epoch is over, if it was evaluated.
         let ended = last.replace(progress.epoch).filter(|&epoch| epoch < progress.epoch);
+        let ended = ended.filter(|_| ended == progress.evaluated);
         if let (true, Some(epoch), Some(accuracy)) = (self.lines, ended, progress.accuracy) {
             let (epochs, judged_by) = (self.epochs, self.judged_by);
             eprintln!("epoch {epoch} of {epochs}: {:.1} % on {judged_by}", 100.0 * accuracy);
@@ -116,6 +117,11 @@ fn text(summary: &Summary) -> String {
         text += &format!(
             "validation     {percent:.2} % of held-out training examples, which is not private\n"
         );
+    }
+    if let Some(accuracy) = summary.last_iterate_accuracy() {
+        let percent = 100.0 * accuracy;
+        text +=
+            &format!("last iterate   {percent:.2} %; the result is the average of the iterates\n");
     }
     let statement = summary.statement.as_deref().unwrap_or("no statement");
     text += &format!("privacy        {statement}\n");
