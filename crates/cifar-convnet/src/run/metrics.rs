@@ -6,7 +6,7 @@ use dp_train::engine::BatchMetrics;
 use serde::{Deserialize, Serialize};
 
 use super::evaluation::Judged;
-use super::state::Seen;
+use super::seen::Seen;
 use crate::config::privacy::Privacy;
 use crate::config::{Config, Record};
 

@@ -4,6 +4,7 @@ pub mod environment;
 pub mod memory;
 pub mod parameters;
 pub mod evaluation;
+mod seen;
 pub mod metrics;
 pub mod summary;
 pub mod folder;

@@ -15,8 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use super::events::Events;
 use super::metrics::{self, Epoch};
+use super::seen::Seen;
 use super::start::Start;
-use super::state::{Feed, Seen, State};
+use super::state::{Feed, State};
 use super::summary::{self, Claim, Summary};
 use super::{binding, commitment, provenance};
 use crate::data::Dataset;
@@ -194,7 +195,7 @@ impl<'a> Session<'a> {
         loop {
             let rate = self.state.learning_rate(self.state.steps_taken());
             let seen = self.state.step(&mut *self.engine, &mut self.feed)?;
-            add(&mut total, &seen);
+            total += seen;
             let taken = self.state.steps_taken();
             let loss = seen.metrics.loss_sum / seen.metrics.images.max(1) as f64;
             self.events.add(
@@ -327,12 +328,4 @@ impl<'a> Session<'a> {
         self.folder.finish(files::json(&summary)?.as_bytes())?;
         Ok(summary)
     }
-}
-
-fn add(total: &mut Seen, seen: &Seen) {
-    total.metrics.images += seen.metrics.images;
-    total.metrics.loss_sum += seen.metrics.loss_sum;
-    total.metrics.correct += seen.metrics.correct;
-    total.examples += seen.examples;
-    total.clipped = seen.clipped.map(|clipped| total.clipped.unwrap_or(0) + clipped);
 }

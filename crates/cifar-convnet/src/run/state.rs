@@ -3,7 +3,7 @@
 use std::io::BufRead;
 
 use anyhow::{Context, bail};
-use dp_train::engine::{Batch, BatchMetrics, GradientEngine};
+use dp_train::engine::{Batch, GradientEngine};
 use dp_train::gradient::NonPrivateGradient;
 use dp_train::seal::{Seal, SealDifference};
 use dp_train::seeds::{NoiseKey, RunSeed};
@@ -15,6 +15,7 @@ use crate::data::views::Views;
 use crate::data::{Dataset, Split};
 use crate::experiment::{Experiment, Kind};
 use crate::run::folder::RunFolder;
+use crate::run::seen::Seen;
 use crate::run::start::Start;
 
 /// How a checkpoint begins that was written with privacy if this is without, and the other way round.
@@ -42,15 +43,6 @@ pub(super) enum State {
     Private(Box<Training>),
     /// `privacy = "none"`; clipped to a norm if there is one.
     NonPrivate(Box<NonPrivateTraining>, Option<f64>),
-}
-
-/// What a step saw; not private.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Seen {
-    pub(super) metrics: BatchMetrics,
-    pub(super) examples: usize,
-    /// None if nothing is clipped.
-    pub(super) clipped: Option<usize>,
 }
 
 impl State {

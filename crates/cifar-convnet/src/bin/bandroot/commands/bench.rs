@@ -6,8 +6,8 @@ use std::hint::black_box;
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
-use anyhow::Context;
-use cifar_convnet::convnet;
+use anyhow::{Context, bail};
+use cifar_convnet::{BadArgument, convnet};
 use clap::ValueEnum;
 use dp_train::engine::{Batch, ConvolutionMethod, Device, GradientEngine, sgemm_seconds};
 use dp_train::model::{Architecture, initial_parameters};
@@ -92,6 +92,10 @@ impl Model {
         let architecture = match model {
             BenchModel::Convnet => convnet::convnet(),
             BenchModel::ConvnetTanh => convnet::convnet_tanh(),
+            BenchModel::Config(path) if !path.is_file() => bail!(BadArgument(format!(
+                "--model takes convnet, convnet-tanh or a config file, and there is no {}",
+                path.display()
+            ))),
             BenchModel::Config(path) => {
                 let config = config::file::read(path, &[])?;
                 config
