@@ -17,7 +17,7 @@ fn tiny(out: &Path, more: &str) -> String {
     format!(
         "train {} --out {} --json --set data.examples=48 --set data.test_examples=20 --set training.epochs=4 \
          --set training.batch_size=12 --set privacy.noise_seed=5 --set training.checkpoint_steps=1 {more}",
-        repository("configs/quickstart.toml"),
+        repository("configs/textures.toml"),
         out.display()
     )
 }
@@ -195,6 +195,6 @@ fn an_average_that_cannot_be_kept_is_refused_before_anything_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
     let begin = tiny(&run, "--set training.average={kind='ema'}");
-    refused(&begin, 2, &["quickstart.toml", "training.average.decay"]);
+    refused(&begin, 2, &["textures.toml", "training.average.decay"]);
     assert!(!run.exists());
 }

@@ -40,7 +40,7 @@ fn tiny(out: &Path) -> String {
     format!(
         "train {} --out {} --set data.examples=48 --set data.test_examples=20 --set training.epochs=2 \
          --set training.batch_size=12 --set training.checkpoint_steps=1 --set privacy.noise_seed=5",
-        repository("configs/quickstart.toml"),
+        repository("configs/textures.toml"),
         out.display()
     )
 }

@@ -102,7 +102,7 @@ fn what_promises_more_than_it_keeps_is_said_in_one_line() {
     let trained = told(&format!(
         "train {} --out {} --set data.examples=24 --set data.test_examples=10 --set training.epochs=1 \
          --set training.batch_size=12 --set privacy.delta=0.05 --set privacy.neighbouring=add-remove",
-        repository("configs/quickstart.toml"),
+        repository("configs/textures.toml"),
         run.display()
     ));
     assert_eq!(trained.lines().count(), 2, "{trained}");

@@ -131,7 +131,7 @@ fn an_imported_run_is_small_and_says_where_its_strategy_went() {
     bandroot(&format!(
         "train {} --out {} --no-cache --set data.examples=48 --set data.test_examples=20 --set \
          training.epochs=2 --set training.batch_size=12 --set noise.method=aof",
-        repository("configs/quickstart.toml"),
+        repository("configs/textures.toml"),
         run.display()
     ))
     .assert()

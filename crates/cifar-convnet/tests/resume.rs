@@ -15,7 +15,7 @@ fn tiny(out: &Path, more: &str) -> String {
     format!(
         "train {} --out {} --set data.examples=48 --set data.test_examples=20 --set training.epochs=2 \
          --set training.batch_size=12 --set training.checkpoint_steps=1 --set noise.method=identity {more}",
-        repository("configs/quickstart.toml"),
+        repository("configs/textures.toml"),
         out.display()
     )
 }

@@ -82,7 +82,7 @@ fn count(bytes: &[u8], word: &str) -> usize {
 #[test]
 fn a_run_without_privacy_claims_none() {
     for more in ["--set privacy=none", "--set privacy=none --set optimizer.clip_norm=0.5"] {
-        let (folder, whole) = continues("configs/quickstart.toml", more);
+        let (folder, whole) = continues("configs/textures.toml", more);
         let stopped = folder.path().join("stopped");
         for run in [&whole, &stopped] {
             assert!(!run.join("privacy.json").exists() && !run.join("plan.json").exists());
@@ -101,7 +101,7 @@ fn a_run_without_privacy_claims_none() {
     }
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
-    let output = bandroot(&tiny("configs/quickstart.toml", &run, "--set privacy=none")).assert();
+    let output = bandroot(&tiny("configs/textures.toml", &run, "--set privacy=none")).assert();
     let text = String::from_utf8(output.success().get_output().stdout.clone()).unwrap();
     assert!(text.contains("not private"), "{text}");
     let config = repository("configs/textures-without-privacy.toml");
@@ -114,7 +114,7 @@ fn a_run_without_privacy_claims_none() {
 fn a_checkpoint_is_not_continued_with_or_without_privacy_if_it_began_otherwise() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
-    killed(&tiny("configs/quickstart.toml", &run, "--set privacy=none"), &run);
+    killed(&tiny("configs/textures.toml", &run, "--set privacy=none"), &run);
     let config = fs::read_to_string(run.join("config.toml")).unwrap();
     let private = config
         .replace("privacy = \"none\"", "[privacy]\nepsilon = 8.0\ndelta = 1e-5\nclip_norm = 1.0\n");
@@ -123,7 +123,7 @@ fn a_checkpoint_is_not_continued_with_or_without_privacy_if_it_began_otherwise()
     let resume = format!("train --resume {}", run.display());
     refused(&resume, 2, &["privacy was \"none\"", "a guarantee now", "config.toml"]);
     let began = folder.path().join("began");
-    killed(&tiny("configs/quickstart.toml", &began, ""), &began);
+    killed(&tiny("configs/textures.toml", &began, ""), &began);
     fs::write(began.join("config.toml"), config).unwrap();
     let resume = format!("train --resume {}", began.display());
     refused(&resume, 2, &["privacy was a guarantee", "\"none\" now", "config.toml"]);
@@ -133,15 +133,15 @@ fn a_checkpoint_is_not_continued_with_or_without_privacy_if_it_began_otherwise()
 #[test]
 fn a_schedule_is_trained_verified_and_kept_to() {
     let more = format!("--set optimizer.schedule=cosine --set noise.strategy_for=schedule {FIXED}");
-    let (folder, whole) = continues("configs/quickstart.toml", &more);
+    let (folder, whole) = continues("configs/textures.toml", &more);
     bandroot(&format!("verify {}", whole.display())).assert().success();
     let constant = folder.path().join("constant");
-    bandroot(&tiny("configs/quickstart.toml", &constant, FIXED)).assert().success();
+    bandroot(&tiny("configs/textures.toml", &constant, FIXED)).assert().success();
     assert_ne!(model(&whole), model(&constant));
     // Another schedule under the same strategy is another run.
     let stopped = folder.path().join("other");
     let cooled = format!("--set optimizer.schedule=linear-cooldown {FIXED}");
-    killed(&tiny("configs/quickstart.toml", &stopped, &cooled), &stopped);
+    killed(&tiny("configs/textures.toml", &stopped, &cooled), &stopped);
     let config = fs::read_to_string(stopped.join("config.toml")).unwrap();
     fs::write(stopped.join("config.toml"), config.replace("linear-cooldown", "cosine")).unwrap();
     refused(&format!("train --resume {}", stopped.display()), 2, &["optimizer.schedule"]);
@@ -151,14 +151,14 @@ fn a_schedule_is_trained_verified_and_kept_to() {
 fn views_are_drawn_from_the_seed_and_private_all_the_same() {
     let views = "--set data.augmentation.crop_padding=2 --set data.augmentation.flip=true \
                  --set data.augmentation.multiplicity=3";
-    let (folder, whole) = continues("configs/quickstart.toml", &format!("{views} {FIXED}"));
+    let (folder, whole) = continues("configs/textures.toml", &format!("{views} {FIXED}"));
     bandroot(&format!("verify {}", whole.display())).assert().success();
     let plain = folder.path().join("plain");
-    bandroot(&tiny("configs/quickstart.toml", &plain, FIXED)).assert().success();
+    bandroot(&tiny("configs/textures.toml", &plain, FIXED)).assert().success();
     assert_ne!(model(&whole), model(&plain));
     for more in ["--set privacy=none", "--set privacy=none --set optimizer.clip_norm=1.0"] {
         let open = folder.path().join(format!("open-{}", more.len()));
-        let arguments = tiny("configs/quickstart.toml", &open, &format!("{views} {more}"));
+        let arguments = tiny("configs/textures.toml", &open, &format!("{views} {more}"));
         bandroot(&arguments).assert().success();
     }
 }
@@ -179,7 +179,7 @@ fn what_was_measured_is_measured_again_from_the_files() {
     let folder = tempfile::tempdir().unwrap();
     let (run, csv) = (folder.path().join("run"), folder.path().join("logits.csv"));
     let tuned = "--json --set data.validation=0.25";
-    let summary = json(&tiny("configs/quickstart.toml", &run, tuned));
+    let summary = json(&tiny("configs/textures.toml", &run, tuned));
     let name = run.display();
     let report = json(&format!("eval {name} --json --logits {}", csv.display()));
     assert_eq!((&report["split"], &report["examples"]), (&"validation".into(), &12.into()));
@@ -212,7 +212,7 @@ fn what_was_measured_is_measured_again_from_the_files() {
         assert_eq!((&report["split"], &report["examples"]), (&split.into(), &examples.into()));
     }
     let untuned = folder.path().join("untuned");
-    bandroot(&tiny("configs/quickstart.toml", &untuned, "")).assert().success();
+    bandroot(&tiny("configs/textures.toml", &untuned, "")).assert().success();
     let name = untuned.display();
     refused(&format!("eval {name} --split validation"), 2, &["data.validation"]);
     let path = untuned.join("parameters.safetensors");
@@ -227,7 +227,7 @@ fn what_was_measured_is_measured_again_from_the_files() {
 fn accuracy_on_held_out_training_examples_is_not_called_private_or_a_test() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
-    let summary = json(&tiny("configs/quickstart.toml", &run, "--json --set data.validation=0.25"));
+    let summary = json(&tiny("configs/textures.toml", &run, "--json --set data.validation=0.25"));
     assert_eq!((&summary["test_accuracy"], &summary["test_loss"]), (&Value::Null, &Value::Null));
     let metrics = fs::read_to_string(run.join("metrics.csv")).unwrap();
     assert!(metrics.starts_with("epoch,step,not_private_validation_accuracy,"), "{metrics}");
@@ -249,15 +249,15 @@ fn accuracy_on_held_out_training_examples_is_not_called_private_or_a_test() {
     assert_eq!(exposure("learning_rate"), "covered");
     assert_eq!(exposure("test_accuracy"), Value::Null);
     let told = folder.path().join("told");
-    let told = tiny("configs/quickstart.toml", &told, "--set data.validation=0.25");
+    let told = tiny("configs/textures.toml", &told, "--set data.validation=0.25");
     let output = bandroot(&told).assert().success();
     let text = String::from_utf8(output.get_output().stdout.clone()).unwrap();
     assert!(text.contains("validation") && text.contains("not private"), "{text}");
     assert!(!text.contains("test accuracy"), "{text}");
     let other = folder.path().join("other");
     let public = "--set data.validation=0.25 --set training.record=public";
-    let refusal = tiny("configs/quickstart.toml", &other, public);
-    refused(&refusal, 2, &["quickstart.toml", "training.record", "data.validation"]);
+    let refusal = tiny("configs/textures.toml", &other, public);
+    refused(&refusal, 2, &["textures.toml", "training.record", "data.validation"]);
     assert!(!other.exists());
 }
 
@@ -266,7 +266,7 @@ fn a_certificate_names_the_config_the_data_and_the_model_that_it_belongs_to() {
     let folder = tempfile::tempdir().unwrap();
     let artifacts = |name: &str, more: &str| {
         let run = folder.path().join(name);
-        bandroot(&tiny("configs/quickstart.toml", &run, more)).assert().success();
+        bandroot(&tiny("configs/textures.toml", &run, more)).assert().success();
         let text = fs::read(run.join("privacy.json")).unwrap();
         let certificate: Value = serde_json::from_slice(&text).unwrap();
         let hash: String =
@@ -288,7 +288,7 @@ fn a_certificate_names_the_config_the_data_and_the_model_that_it_belongs_to() {
 fn a_public_record_shows_nothing_that_is_not_covered() {
     let folder = tempfile::tempdir().unwrap();
     let (public, all) = (folder.path().join("public"), folder.path().join("all"));
-    let config = "configs/quickstart.toml";
+    let config = "configs/textures.toml";
     let summary = json(&tiny(config, &public, "--json --set training.record=public"));
     for key in ["seconds", "examples_per_second", "peak_memory_bytes"] {
         assert_eq!(summary[key], Value::Null, "{key}");

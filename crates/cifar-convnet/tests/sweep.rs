@@ -17,7 +17,7 @@ fn tiny(folder: &Path, rest: &str) -> PathBuf {
     let base = format!(
         "extends = '{}'\n[data]\nexamples = 48\ntest_examples = 20\n[privacy]\nnoise_seed = 5\n\
          [training]\nepochs = 3\nbatch_size = 12\ncheckpoint_steps = 1\n",
-        repository("configs/quickstart.toml")
+        repository("configs/textures.toml")
     );
     fs::write(folder.join("base.toml"), base).unwrap();
     let sweep = folder.join("sweep.toml");

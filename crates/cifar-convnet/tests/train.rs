@@ -17,7 +17,7 @@ fn tiny(out: &Path, more: &str) -> String {
     format!(
         "train {} --out {} --set data.examples=48 --set data.test_examples=20 --set training.epochs=3 \
          --set training.batch_size=12 --set privacy.noise_seed=5 --set training.checkpoint_steps=1 {more}",
-        repository("configs/quickstart.toml"),
+        repository("configs/textures.toml"),
         out.display()
     )
 }
@@ -214,7 +214,7 @@ fn a_device_that_is_not_there_is_refused_with_its_remedy() {
             assert!(!message.contains("panicked"), "{message}");
         }
     }
-    refused(&tiny(&run, "--set engine.device=tpu"), 2, &["quickstart.toml", "tpu"]);
+    refused(&tiny(&run, "--set engine.device=tpu"), 2, &["textures.toml", "tpu"]);
     refused(&tiny(&run, "--set engine.threads=0"), 2, &["engine.threads"]);
     assert!(!run.exists());
 }
@@ -223,10 +223,10 @@ fn a_device_that_is_not_there_is_refused_with_its_remedy() {
 fn a_model_that_does_not_fit_the_data_is_refused_before_anything_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
-    let config = repository("configs/quickstart.toml");
+    let config = repository("configs/textures.toml");
     let train = |set: &str| format!("train {config} --out {} --set {set}", run.display());
-    refused(&train("data.validation=1.0"), 2, &["quickstart.toml", "data.validation"]);
-    refused(&train("model.name=resnet"), 2, &["quickstart.toml", "resnet"]);
+    refused(&train("data.validation=1.0"), 2, &["textures.toml", "data.validation"]);
+    refused(&train("model.name=resnet"), 2, &["textures.toml", "resnet"]);
     refused(
         &format!("{} --set data.examples=5", train("data.name=cifar10")),
         2,

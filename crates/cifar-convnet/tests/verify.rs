@@ -13,7 +13,7 @@ fn trained(out: &Path, more: &str) {
     let arguments = format!(
         "train {} --out {} --set data.examples=48 --set data.test_examples=20 --set training.epochs=2 \
          --set training.batch_size=12 {more}",
-        repository("configs/quickstart.toml"),
+        repository("configs/textures.toml"),
         out.display()
     );
     bandroot(&arguments).assert().success();

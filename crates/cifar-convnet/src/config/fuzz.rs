@@ -40,8 +40,8 @@ fn configs() -> Vec<String> {
         { layer = 'flatten' }, { layer = 'linear', in_features = 2928, out_features = 10 }]\n\
         [privacy]\nepsilon = 2.0\ndelta = 1e-6\nclip_norm = 0.5\n[noise]\nmethod = 'bsr'\n\
         [optimizer]\nlearning_rate = 0.5\n[training]\nepochs = 3\nbatch_size = 60\n";
-    let quickstart = include_str!("../../../../configs/quickstart.toml");
-    [quickstart, own, open, csv, npy, features].map(String::from).into()
+    let textures = include_str!("../../../../configs/textures.toml");
+    [textures, own, open, csv, npy, features].map(String::from).into()
 }
 
 /// The config of a table, if it can be run.

@@ -57,6 +57,8 @@ pub enum ModelName {
     Convnet,
     /// The same convolutions with tanh, and linear layers of 128 and 10.
     ConvnetTanh,
+    /// Three 3 x 3 convolutions with ReLU and group normalization, and a linear layer: a fifth of the parameters.
+    ConvnetSmall,
     /// The one that the layers describe.
     Own,
 }
@@ -90,6 +92,7 @@ impl Model {
         let for_images = match self.name {
             ModelName::Convnet => Some("convnet"),
             ModelName::ConvnetTanh => Some("convnet-tanh"),
+            ModelName::ConvnetSmall => Some("convnet-small"),
             ModelName::Own => None,
         };
         if let Some(model) = for_images.filter(|_| shape.is_vector()) {
@@ -100,6 +103,7 @@ impl Model {
         let architecture = match (self.name, &self.layers) {
             (ModelName::Convnet, None) => convnet::convnet_for(input, classes),
             (ModelName::ConvnetTanh, None) => convnet::convnet_tanh_for(input, classes),
+            (ModelName::ConvnetSmall, None) => convnet::convnet_small_for(input, classes),
             (ModelName::Own, Some(layers)) => Architecture::new(input, layers.clone()),
             (ModelName::Own, None) => return Err(ConfigError::NoLayers),
             (_, Some(_)) => return Err(ConfigError::UnusedLayers),

@@ -103,7 +103,7 @@ fn every_config_of_the_repository_can_be_run_and_survives_its_own_file() {
 #[test]
 fn a_schedule_reaches_the_plan() {
     let overrides = ["optimizer.schedule=cosine", "optimizer.final_fraction=0.1"];
-    let config = config("configs/quickstart.toml", &overrides).unwrap();
+    let config = config("configs/textures.toml", &overrides).unwrap();
     let request = config.plan_request().unwrap();
     let rates = request.learning_rates.clone().unwrap();
     assert_eq!((rates.len(), request.steps, rates[0]), (200, 200, 1.0));
@@ -121,7 +121,7 @@ fn the_presets_fit_every_data_set() {
     let dim = |data: &str, model: &str| {
         let overrides = [format!("data.name={data}"), format!("model.name={model}")];
         let overrides: Vec<&str> = overrides.iter().map(String::as_str).collect();
-        config("configs/quickstart.toml", &overrides).unwrap().plan_request().unwrap().dim
+        config("configs/textures.toml", &overrides).unwrap().plan_request().unwrap().dim
     };
     assert_eq!(dim("cifar10", "convnet"), 307_498);
     assert_eq!(dim("cifar10", "convnet-tanh"), 550_570);
@@ -130,7 +130,7 @@ fn the_presets_fit_every_data_set() {
 
 #[test]
 fn what_cannot_be_run_is_refused_by_its_key() {
-    let quickstart = "configs/quickstart.toml";
+    let textures = "configs/textures.toml";
     let cases: [(&[&str], &str); 53] = [
         (&["data.layout=nchw"], "data.layout is for npy"),
         (&["data.features=4"], "data.features is for npy"),
@@ -231,10 +231,10 @@ fn what_cannot_be_run_is_refused_by_its_key() {
         ),
     ];
     for (overrides, word) in cases {
-        let message = refusal(quickstart, overrides);
+        let message = refusal(textures, overrides);
         assert!(message.contains(word), "{overrides:?}: no {word:?} in {message:?}");
     }
-    let text = std::fs::read_to_string(repository(quickstart)).unwrap();
+    let text = std::fs::read_to_string(repository(textures)).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.toml");
     std::fs::write(&path, text.replace("[noise]\nmethod = \"bsr\"", "")).unwrap();
@@ -262,7 +262,7 @@ fn the_schedules_strategy_is_usual_only_where_it_is_never_worse() {
     let long: &[&str] = &["training.epochs=12", "optimizer.schedule=cosine"];
     let strategy = |more: &[&str]| {
         let overrides = [long, more].concat();
-        config("configs/quickstart.toml", &overrides).unwrap().noise.unwrap().strategy_for
+        config("configs/textures.toml", &overrides).unwrap().noise.unwrap().strategy_for
     };
     // The momentum of the file is 0.9, and its epochs have 40 steps.
     assert_eq!(strategy(&[]), Schedule);
@@ -289,7 +289,7 @@ fn the_schedules_strategy_is_usual_only_where_it_is_never_worse() {
     for more in [vec![], vec![cooled, "optimizer.cooldown_steps=201"], vec!["noise.bands=4"]] {
         let loss = |strategy: &str| {
             let overrides = [long, &more, &[strategy]].concat();
-            let config = config("configs/quickstart.toml", &overrides).unwrap();
+            let config = config("configs/textures.toml", &overrides).unwrap();
             plan::DpPlan::new(config.plan_request().unwrap()).unwrap().record().clone()
         };
         let usual = loss("training.seed=0");

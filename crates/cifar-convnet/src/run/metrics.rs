@@ -186,7 +186,7 @@ mod tests {
     }
 
     fn config(overrides: &[&str]) -> Config {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/quickstart.toml");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/textures.toml");
         let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
         file::read(&path, &overrides).unwrap()
     }

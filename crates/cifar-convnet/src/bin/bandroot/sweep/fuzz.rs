@@ -10,7 +10,7 @@ use cifar_convnet::config;
 #[test]
 fn a_damaged_sweep_is_refused_or_every_cell_can_be_run() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let base = repository.join("configs/quickstart.toml");
+    let base = repository.join("configs/textures.toml");
     let base = config::file::read_table(&base, &[]).unwrap();
     let search = "base = 'base.toml'\n[grid]\n'privacy.epsilon' = [8.0, 4.0]\n\
         'noise.method' = ['bsr', 'identity']\n'training.epochs' = [2]\n\
