@@ -221,6 +221,9 @@ fn the_same_data_are_not_spent_twice() {
     let between = tables.trained(&others, "between", &tables.from(&open));
     let words = ["a run that it started from was trained on csv data in faces/train.csv"];
     tables.refused(&faces, &between, &words);
+    fs::rename(tables.path("faces"), tables.path("renamed")).unwrap();
+    tables.refused(&renamed, &between, &words);
+    fs::rename(tables.path("renamed"), tables.path("faces")).unwrap();
     // Without a guarantee there is nothing to break, and it is told all the same.
     let more = format!("--set privacy=none {}", tables.from(&private));
     let again = tables.trained(&faces, "again", &more);
@@ -250,6 +253,8 @@ fn what_is_not_known_is_refused() {
         fs::rename(run.join("summary.json"), run.join("summary.json.pending")).unwrap();
     });
     tables.refused(&mine, &unfinished, &["not the folder of a finished run"]);
+    let unsalted = damage("unsalted", &|run| fs::remove_file(run.join("data-salt")).unwrap());
+    tables.refused(&mine, &unsalted, &["data-salt", "the same data"]);
     let uncertified = damage("uncertified", &|run| {
         fs::remove_file(run.join("privacy.json")).unwrap();
     });

@@ -50,12 +50,11 @@ const HEAVY_MOMENTUM: f64 = 0.9;
 impl Config {
     /// What `noise.strategy_for` is if it is left out: the schedule only where that is never worse.
     pub fn usual_strategy(&self) -> StrategyFor {
-        let Optimizer { schedule, cooldown_steps, final_fraction, momentum, decay_factor, .. } =
-            self.optimizer;
+        let Optimizer { schedule, final_fraction, momentum, decay_factor, .. } = self.optimizer;
         let falls_long = self.steps().is_ok_and(|steps| {
             let fall = match schedule {
                 Schedule::Constant => 0,
-                Schedule::LinearCooldown => cooldown_steps.unwrap_or(steps.total),
+                Schedule::LinearCooldown => self.optimizer.cooldown(steps.total).unwrap_or(0),
                 Schedule::Cosine => steps.total,
             };
             fall > FALL_EPOCHS * steps.per_epoch

@@ -281,6 +281,8 @@ fn the_schedules_strategy_is_usual_only_where_it_is_never_worse() {
         (vec![cooled], Schedule),
         (vec![cooled, "optimizer.cooldown_steps=200"], ConstantRate),
         (vec![cooled, "optimizer.cooldown_steps=201"], Schedule),
+        (vec![cooled, "optimizer.cooldown_fraction=0.4"], ConstantRate),
+        (vec![cooled, "optimizer.cooldown_fraction=0.5"], Schedule),
         (vec!["noise.method=aof", "noise.strategy_for=schedule"], Schedule),
     ] {
         assert_eq!(strategy(&more), expected, "{more:?}");

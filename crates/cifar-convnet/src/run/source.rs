@@ -19,6 +19,7 @@ use crate::bad_argument::BadArgument;
 use crate::config::Config;
 use crate::config::data::DataName;
 use crate::config::privacy::Privacy;
+use crate::data::Name;
 
 /// A finished run to start from.
 pub(super) struct Source<'a> {
@@ -74,24 +75,34 @@ impl<'a> Source<'a> {
             training_data_sha256,
             protection,
         };
-        let provenance = [nearest].into_iter().chain(before.unwrap_or_default()).collect();
+        let provenance: Vec<Origin> =
+            [nearest].into_iter().chain(before.unwrap_or_default()).collect();
+        ensure!(
+            provenance.iter().all(is_public) || run.join(folder::SALT).is_file(),
+            refusal(
+                run,
+                format!(
+                    "its {} is not there, without which it cannot be seen whether this run is trained on the same data",
+                    folder::SALT
+                )
+            )
+        );
         Ok(Self { run, trained, provenance })
     }
 
     /// That a private run with this config and these training examples may start from it.
     ///
-    /// Data are the same if they have one name or one hash. Copies under another name that differ in one example are
-    /// not noticed.
+    /// Data are the same if they have one name or one hash; all runs of a chain have one salt. A copy under another name
+    /// that differs in one example, or of which another part is held out, is not noticed.
     ///
     /// # Errors
     /// A [`BadArgument`] if it, or a run before it, was trained on the same data.
     pub(super) fn check_data(&self, config: &Config, data: &Fingerprint) -> anyhow::Result<()> {
         let name = config.data.title();
-        let salted = commitment::of(self.run, &self.trained.config, data)?;
+        let salted = commitment::salted(self.run, data)?;
         for (index, origin) in self.provenance.iter().enumerate() {
             let found = origin.training_data_sha256;
-            let same_hash =
-                found.is_some() && (found == Some(*data) || index == 0 && found == salted);
+            let same_hash = found.is_some() && (found == Some(*data) || found == salted);
             if origin.protection == Protection::Generated || !(same_hash || origin.data == name) {
                 continue;
             }
@@ -114,6 +125,13 @@ impl<'a> Source<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether the data of a run are generated or published, so that their hash has no salt.
+fn is_public(origin: &Origin) -> bool {
+    let known = [Name::Textures, Name::Cifar10, Name::FashionMnist];
+    origin.protection == Protection::Generated
+        || known.iter().any(|name| name.as_str() == origin.data)
 }
 
 /// What a private run says of its data, if its certificate holds and belongs to its files.
