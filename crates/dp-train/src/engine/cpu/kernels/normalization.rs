@@ -87,10 +87,11 @@ impl GroupNorm {
         let pairs = x.chunks_exact(input.len()).zip(y.chunks_exact_mut(output.len()));
         for ((x, y), normal) in pairs.zip(normal.chunks_exact_mut(2 * pitch)).take(samples) {
             let (mean, inverse) = normal.split_at_mut(pitch);
-            add_lines(isa, input, x, sums);
+            mean.fill(0.0);
+            add_lines(isa, input, x, mean, false, sums);
             self.share(sums);
             mean.iter_mut().zip(&*sums).for_each(|(mean, &m)| *mean = m as f32);
-            add_squares(isa, input, x, mean, sums);
+            add_lines(isa, input, x, mean, true, sums);
             self.share(sums);
             for c in 0..channels {
                 let reciprocal = 1.0 / (sums[c] + EPSILON).sqrt();
@@ -172,30 +173,8 @@ fn block(x: &[f32], at: usize) -> [f32; COLUMNS] {
 }
 
 kernel! {
-    /// The sum of every channel over the pixels of an example.
-    fn add_lines<V>(plane: &Plane, x: &[f32], sums: &mut [f64]) {
-        for channel in (0..plane.pitch).step_by(COLUMNS) {
-            let mut total = [0.0_f64; COLUMNS];
-            for y in 0..plane.height {
-                let mut sum = [0.0_f32; COLUMNS];
-                for pixel in x[plane.row(y)].chunks_exact(plane.pitch) {
-                    let x = block(pixel, channel);
-                    for i in 0..COLUMNS {
-                        sum[i] += x[i];
-                    }
-                }
-                for i in 0..COLUMNS {
-                    total[i] += f64::from(sum[i]);
-                }
-            }
-            sums[channel..channel + COLUMNS].copy_from_slice(&total);
-        }
-    }
-}
-
-kernel! {
-    /// The sum of the squares of `x - mean` of every channel over the pixels of an example.
-    fn add_squares<V>(plane: &Plane, x: &[f32], mean: &[f32], sums: &mut [f64]) {
+    /// The sum of `x - mean`, or of its square, of every channel over the pixels of an example.
+    fn add_lines<V>(plane: &Plane, x: &[f32], mean: &[f32], squared: bool, sums: &mut [f64]) {
         for channel in (0..plane.pitch).step_by(COLUMNS) {
             let mean = block(mean, channel);
             let mut total = [0.0_f64; COLUMNS];
@@ -205,7 +184,7 @@ kernel! {
                     let x = block(pixel, channel);
                     for i in 0..COLUMNS {
                         let centred = x[i] - mean[i];
-                        sum[i] += centred * centred;
+                        sum[i] += if squared { centred * centred } else { centred };
                     }
                 }
                 for i in 0..COLUMNS {
