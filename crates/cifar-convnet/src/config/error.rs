@@ -125,6 +125,11 @@ pub enum ConfigError {
     /// Layers beside a model that has its own.
     #[error("model.layers is given, but model.name is not \"own\"")]
     UnusedLayers,
+    /// `zero_head` without a linear layer.
+    #[error(
+        "model.zero_head is set, but the model has no linear layer that could start at zero: leave it out"
+    )]
+    NoHead,
     /// Layers that do not fit.
     #[error("model: {0}")]
     Layers(ArchitectureError),

@@ -31,11 +31,6 @@ fn every_epoch() -> usize {
 }
 
 impl Evaluation {
-    /// Whether it says nothing: then no config names it, and configs from before it have the hash that they had.
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// Whether a run of `epochs` epochs is evaluated after this one, counted from 1.
     pub fn is_due(&self, epoch: usize, epochs: usize) -> bool {
         epoch == epochs || (self.every > 0 && epoch.is_multiple_of(self.every))

@@ -52,7 +52,7 @@ pub struct Config {
     pub training: Training,
     /// How the run is judged, while it goes on and by `bandroot eval`. It is settled before the run, so that nothing is
     /// chosen by what it shows on the test examples.
-    #[serde(default, skip_serializing_if = "Evaluation::is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub evaluation: Evaluation,
     /// What computes.
     #[serde(default)]
@@ -173,4 +173,9 @@ pub enum Record {
     /// Only what may be published along with the model: nothing of training loss, training accuracy,
     /// clipping, speed, time and memory.
     Public,
+}
+
+/// Whether a key may be left out of files and canonical forms, which had none before the key was there.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }

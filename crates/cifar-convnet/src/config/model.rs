@@ -31,10 +31,10 @@ pub struct Model {
     pub layers: Option<Vec<Layer>>,
     /// How the weights are drawn before the first step: as PyTorch does, or as He et al. do for ReLU, which keeps
     /// the signal from shrinking from layer to layer.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(default, skip_serializing_if = "super::is_default")]
     pub init: Distribution,
-    /// Whether the last layer starts at zero: all classes are equally likely then.
-    #[serde(default, skip_serializing_if = "is_default")]
+    /// Whether the last linear layer starts at zero: all classes are equally likely then.
+    #[serde(default, skip_serializing_if = "super::is_default")]
     pub zero_head: bool,
     /// The folder of a finished run whose parameters this one starts from, all but those of the last linear layer,
     /// which is made anew: the classes may be others, all other layers must be the same. A private run may not
@@ -42,11 +42,6 @@ pub struct Model {
     /// all training examples, so do not give it a changed copy. What that run was trained on, and by what it is covered, stands in the certificate: this run's guarantee does not cover it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_from: Option<PathBuf>,
-}
-
-/// Whether a key may be left out of files and canonical forms, which had none before the key was there.
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }
 
 /// A model by name.
@@ -109,6 +104,9 @@ impl Model {
             (_, Some(_)) => return Err(ConfigError::UnusedLayers),
         }
         .map_err(wrong)?;
+        if self.zero_head && architecture.head().is_none() {
+            return Err(ConfigError::NoHead);
+        }
         match architecture.shapes().last() {
             Some(&Shape::Vector { features }) if features == classes => Ok(architecture),
             _ => Err(ConfigError::Logits { classes }),

@@ -93,7 +93,7 @@ impl Start {
         parameters: &mut [f32],
     ) -> anyhow::Result<()> {
         let Some(taken) = &self.taken else { return Ok(()) };
-        let head = head(architecture).context("the model has no head")?;
+        let head = architecture.head().context("the model has no head")?;
         for layer in (0..architecture.layers().len()).filter(|&layer| layer != head) {
             let there = taken.architecture.parameters_of(layer);
             for (here, there) in architecture.parameters_of(layer).iter().zip(there) {
@@ -106,15 +106,10 @@ impl Start {
     }
 }
 
-/// The last linear layer, which is made anew.
-fn head(architecture: &Architecture) -> Option<usize> {
-    architecture.layers().iter().rposition(|layer| matches!(layer, Layer::Linear { .. }))
-}
-
 /// Why the parameters of one model are not to be those of another: the first layer that differs, counted from 0. The
 /// heads may differ in their number of outputs.
 fn difference(here: &Architecture, there: &Architecture) -> Option<String> {
-    let Some(head) = head(here) else {
+    let Some(head) = here.head() else {
         return Some("the model has no linear layer that could be made anew".to_owned());
     };
     let word =
@@ -170,7 +165,7 @@ mod tests {
             let start = Start { taken: Some(taken), provenance: Vec::new() };
             let mut parameters = random.clone();
             start.apply(&model, &mut parameters).unwrap();
-            let last = head(&model).unwrap();
+            let last = model.head().unwrap();
             for layer in 0..model.layers().len() {
                 let there = source.parameters_of(layer);
                 for (here, there) in model.parameters_of(layer).iter().zip(there) {

@@ -121,17 +121,9 @@ impl Architecture {
         self.parameters.last().map_or(0, |last| last.range.end)
     }
 
-    /// Where the last convolution or linear layer has its parameters in the flat vector: what turns features into
-    /// classes. Empty if there is none.
-    pub fn head(&self) -> Range<usize> {
-        let has_weights =
-            |layer: &Layer| matches!(layer, Layer::Conv2d { .. } | Layer::Linear { .. });
-        let Some(index) = self.layers.iter().rposition(has_weights) else { return 0..0 };
-        match self.parameters_of(index) {
-            [first, .., last] => first.range.start..last.range.end,
-            [only] => only.range.clone(),
-            [] => 0..0,
-        }
+    /// The last linear layer, counted from 0: what turns features into classes. None if there is none.
+    pub fn head(&self) -> Option<usize> {
+        self.layers.iter().rposition(|layer| matches!(layer, Layer::Linear { .. }))
     }
 
     /// The work of convolutions and linear layers as they are written, products with padding

@@ -51,8 +51,10 @@ impl Initialization {
                 *value = (bound * unit) as f32;
             }
         }
-        if self.zero_head {
-            values[architecture.head()].fill(0.0);
+        if let Some(head) = architecture.head().filter(|_| self.zero_head) {
+            for parameter in architecture.parameters_of(head) {
+                values[parameter.range.clone()].fill(0.0);
+            }
         }
         values
     }
@@ -111,8 +113,9 @@ mod tests {
             of(&drawn, &bias.range).iter().chain(&of(&drawn, &head_bias.range)).all(|&b| b == 0.0)
         );
         let zero = Initialization { zero_head: true, ..he }.draw(&architecture, RunSeed(7));
-        assert_eq!(architecture.head(), head.range.start..head_bias.range.end);
-        assert!(zero[architecture.head()].iter().all(|&value| value == 0.0));
+        assert_eq!(architecture.head(), Some(3));
+        let range = head.range.start..head_bias.range.end;
+        assert!(zero[range].iter().all(|&value| value == 0.0));
         assert_eq!(zero[..head.range.start], drawn[..head.range.start]);
     }
 
