@@ -131,7 +131,7 @@ fn the_presets_fit_every_data_set() {
 #[test]
 fn what_cannot_be_run_is_refused_by_its_key() {
     let textures = "configs/textures.toml";
-    let cases: [(&[&str], &str); 53] = [
+    let cases: [(&[&str], &str); 54] = [
         (&["data.layout=nchw"], "data.layout is for npy"),
         (&["data.features=4"], "data.features is for npy"),
         (&["data.features=pixels"], "data.features = { kind = \"scattering\""),
@@ -141,6 +141,10 @@ fn what_cannot_be_run_is_refused_by_its_key() {
         (
             &["data.features.kind=scattering", "data.augmentation.crop_padding=2"],
             "data.augmentation.crop_padding moves pixels",
+        ),
+        (
+            &["data.features.kind=scattering", "data.augmentation.views=2"],
+            "data.augmentation.views shows the same features",
         ),
         (
             &[

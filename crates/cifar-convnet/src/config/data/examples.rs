@@ -135,7 +135,7 @@ impl Data {
             }
             // Textures have no folder.
             let folder = (self.name != DataName::Textures).then_some(self.folder.as_path());
-            data = features.of(data, folder, mirrored);
+            data = features.of(data, folder, mirrored)?;
         }
         if self.holds_out() { data.for_tuning(self.validation) } else { Ok(data) }
     }

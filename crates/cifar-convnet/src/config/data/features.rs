@@ -53,6 +53,14 @@ impl Data {
                     .to_owned(),
             });
         }
+        if self.augmentation.views > 1 && !self.augmentation.flip {
+            return Err(ConfigError::Data {
+                key: "augmentation.views",
+                reason: "shows the same features several times, for as much more work: set augmentation.flip, or leave \
+                         it out"
+                    .to_owned(),
+            });
+        }
         Ok(features.shape(examples))
     }
 

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! The key is a hash of the pictures, the kind of features and their constants; it also gives the file its name,
-//! which is hidden because class folders may lie beside it. A file that is not whole is made again.
+//! which is hidden because class folders may lie beside it. A file that is not whole is made again, and so is one with
+//! features that are found not to be those of their examples.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -26,6 +27,9 @@ const MARK: &[u8] = b"bandroot features 1\n";
 /// Bytes that are read and written at a time.
 const PIECE: usize = 1 << 20;
 
+/// Examples whose features are compared when a file is read: a tenth of a second.
+const SPOT_CHECKS: usize = 64;
+
 /// The features of a split from the cache in `folder`; else made, and kept there if that is possible.
 pub(super) fn read_or_make(
     folder: &Path,
@@ -39,7 +43,10 @@ pub(super) fn read_or_make(
     let key = key(extraction, split, mirrored);
     let path = folder.join(format!(".features-{}", &key.to_string()[..16]));
     let count = split.len() * extraction.shape().numbers();
-    match read(&path, &key, count) {
+    let found = read(&path, &key, count).and_then(|numbers| {
+        numbers.map(|numbers| spot_check(extraction, split, mirrored, numbers)).transpose()
+    });
+    match found {
         Ok(Some(numbers)) => return numbers,
         Ok(None) => {}
         Err(reason) => {
@@ -52,6 +59,35 @@ pub(super) fn read_or_make(
         log::warn!("{error:#}; the features will have to be made again");
     }
     numbers
+}
+
+/// Makes the features of some examples again, drawn anew every time, and compares: the key and the sum of a file say
+/// what it was written for, not that it was written by this program. A cache of which a share s is wrong is found with
+/// probability `1 - (1 - s)^64`.
+fn spot_check(
+    extraction: &Extraction,
+    split: &Split,
+    mirrored: bool,
+    numbers: Vec<f16>,
+) -> Result<Vec<f16>, String> {
+    let mut words = [0; 4 * SPOT_CHECKS];
+    getrandom::fill(&mut words).map_err(|error| error.to_string())?;
+    let word = |word: &[u8; 4]| u32::from_le_bytes(*word) % split.len() as u32;
+    let indices: Vec<u32> = words.as_chunks().0.iter().map(word).collect();
+    let again = extraction.features_of(split, &indices, mirrored);
+    let len = extraction.shape().numbers();
+    for (&index, again) in indices.iter().zip(again.chunks_exact(len)) {
+        let found = &numbers[index as usize * len..][..len];
+        // Other processors may round differently.
+        let is_near = |(a, b): (&f16, &f16)| {
+            let (a, b) = (a.to_f32(), b.to_f32());
+            a == b || (a - b).abs() <= 1e-2 * (1.0 + a.abs())
+        };
+        if !found.iter().zip(again).all(is_near) {
+            return Err(format!("its features of example {index} are not those of that example"));
+        }
+    }
+    Ok(numbers)
 }
 
 /// A hash of all that the features follow from.
@@ -178,6 +214,11 @@ mod tests {
             let mode = fs::metadata(&path).unwrap().permissions().mode();
             assert_eq!(mode & 0o077, 0, "for its owner alone");
         }
+        // A forged file: whole, for these pictures, with the features of others.
+        let forged: Vec<f16> = first.iter().rev().copied().collect();
+        write(&path, &key, &forged).unwrap();
+        assert_eq!(read(&path, &key, first.len()).unwrap().unwrap(), forged);
+        assert_eq!(made(&data.train, false), first);
         // Nowhere to keep them: they are made all the same.
         let nowhere = folder.path().join("nowhere");
         assert_eq!(read_or_make(&nowhere, &extraction, &data.train, false), first);

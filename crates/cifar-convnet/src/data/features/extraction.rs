@@ -1,10 +1,11 @@
 //! From pictures to features.
 
+use anyhow::bail;
 use half::f16;
 use rayon::prelude::*;
 
 use super::super::scattering::Scattering;
-use super::super::{FeatureRows, Shape, Split};
+use super::super::{FeatureRows, Numbers, Shape, Split};
 use super::{Features, constants};
 
 /// Makes features of pictures of one shape.
@@ -55,17 +56,24 @@ impl Extraction {
     /// # Panics
     /// If the examples are of another shape or have features already.
     pub fn features(&self, split: &Split, mirrored: bool) -> Vec<f16> {
+        let all: Vec<u32> = (0..split.len() as u32).collect();
+        self.features_of(split, &all, mirrored)
+    }
+
+    /// The same of some examples.
+    pub(super) fn features_of(&self, split: &Split, indices: &[u32], mirrored: bool) -> Vec<f16> {
         assert!(split.features().is_none(), "features are made of pictures");
         let Shape { height, width, .. } = self.pictures;
         let (len, plane_len) = (self.shape().numbers(), self.scattering.output_len());
-        let mut rows = vec![f16::ZERO; split.len() * len];
+        let mut rows = vec![f16::ZERO; indices.len() * len];
         let memory = || {
             let numbers = vec![0.0; self.pictures.numbers()];
             (self.scattering.workspace(), numbers, vec![0.0; plane_len])
         };
-        rows.par_chunks_exact_mut(len).enumerate().for_each_init(memory, |memory, (index, row)| {
+        let pairs = rows.par_chunks_exact_mut(len).zip(indices);
+        pairs.for_each_init(memory, |memory, (row, &index)| {
             let (workspace, picture, coefficients) = memory;
-            split.decode(&[index as u32], picture);
+            split.decode(&[index], picture);
             if mirrored {
                 picture.chunks_exact_mut(width).for_each(<[f32]>::reverse);
             }
@@ -90,12 +98,38 @@ impl Extraction {
     /// The examples with their features, and with those of their mirror images if asked for; nothing is kept in a
     /// file.
     ///
+    /// # Errors
+    /// The first example whose features are too large for half precision.
+    ///
     /// # Panics
     /// As [`features`](Self::features).
-    pub fn of(&self, split: Split, mirrored: bool) -> Split {
-        let mirror = mirrored.then(|| self.features(&split, true));
-        let rows = FeatureRows::new(self.features(&split, false), mirror, self.shape().numbers());
-        split.with_features(rows)
+    pub fn of(&self, split: Split, mirrored: bool) -> anyhow::Result<Split> {
+        self.put(split, mirrored, |split, mirrored| self.features(split, mirrored))
+    }
+
+    /// As [`of`](Self::of), with what makes the features of a split or has them.
+    pub(super) fn put(
+        &self,
+        split: Split,
+        mirrored: bool,
+        made: impl Fn(&Split, bool) -> Vec<f16>,
+    ) -> anyhow::Result<Split> {
+        let len = self.shape().numbers();
+        let plain = made(&split, false);
+        let mirrored = mirrored.then(|| made(&split, true));
+        // Bytes are far from the limit; numbers of one's own may be as large as they like.
+        let large = |rows: &Vec<f16>| rows.par_iter().position_any(|x| !x.is_finite());
+        if let Numbers::Floats(..) = split.numbers()
+            && let Some(at) = large(&plain).or_else(|| mirrored.as_ref().and_then(large))
+        {
+            bail!(
+                "example {} (counted from 0) has features above {}, which half precision cannot hold: bring the \
+                 numbers down by data.scale",
+                at / len,
+                f16::MAX
+            );
+        }
+        Ok(split.with_features(FeatureRows::new(plain, mirrored, len)))
     }
 }
 
@@ -103,6 +137,7 @@ impl Extraction {
 mod tests {
     use super::super::Kind;
     use super::*;
+    use crate::data::Scaling;
     use crate::data::textures::Textures;
 
     #[test]
@@ -123,5 +158,23 @@ mod tests {
         let len = extraction.shape().numbers();
         let all = extraction.features(&data.train, true);
         assert_eq!(all[7 * len..8 * len], extraction.features(&mirror, false));
+    }
+
+    #[test]
+    fn an_example_with_features_beyond_half_precision_is_named() {
+        let features = Features { kind: Kind::Scattering, scales: 1, angles: 2 };
+        let shape = Shape { channels: 1, height: 4, width: 4 };
+        let extraction = Extraction::new(features, shape);
+        let split = |largest: f32| {
+            let mut numbers = vec![0.5; 3 * 16];
+            numbers[20] = largest;
+            let scaling = Scaling::new(&[0.0], &[1.0], 1).unwrap();
+            Split::new(Numbers::Floats(numbers, scaling), vec![0; 3], shape)
+        };
+        assert!(extraction.of(split(1e3), true).is_ok());
+        for mirrored in [false, true] {
+            let refused = extraction.of(split(1e8), mirrored).unwrap_err().to_string();
+            assert!(refused.contains("example 1 ") && refused.contains("data.scale"), "{refused}");
+        }
     }
 }

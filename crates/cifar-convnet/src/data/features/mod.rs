@@ -17,13 +17,14 @@ mod extraction;
 use std::fmt;
 use std::path::Path;
 
+use anyhow::Context;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use extraction::Extraction;
 
 use super::scattering::Scattering;
-use super::{Dataset, FeatureRows, Shape, Split};
+use super::{Dataset, Shape, Split};
 
 /// Most scales: the textures that give the constants have 32 pixels a side, two times 2 to the 4th.
 const MOST_SCALES: usize = 4;
@@ -126,22 +127,28 @@ impl Features {
     ///
     /// Hashes of the splits stay those of the pictures.
     ///
+    /// # Errors
+    /// The first example whose features are too large for half precision.
+    ///
     /// # Panics
     /// If the data set has features already, or the [check](Self::check) of its shape fails.
-    pub fn of(&self, data: Dataset, folder: Option<&Path>, mirrored: Mirrored) -> Dataset {
+    pub fn of(
+        &self,
+        data: Dataset,
+        folder: Option<&Path>,
+        mirrored: Mirrored,
+    ) -> anyhow::Result<Dataset> {
         let extraction = Extraction::new(*self, data.shape);
-        let featured = |split: Split, mirrored: bool| {
-            let made = |mirrored: bool| match folder {
-                Some(folder) => cache::read_or_make(folder, &extraction, &split, mirrored),
-                None => extraction.features(&split, mirrored),
-            };
-            let rows = (made(false), mirrored.then(|| made(true)));
-            let rows = FeatureRows::new(rows.0, rows.1, extraction.shape().numbers());
-            split.with_features(rows)
+        let featured = |split: Split, mirrored: bool| match folder {
+            Some(folder) => extraction.put(split, mirrored, |split, mirrored| {
+                cache::read_or_make(folder, &extraction, split, mirrored)
+            }),
+            None => extraction.of(split, mirrored),
         };
         let Dataset { train, test, .. } = data;
-        let (train, test) = (featured(train, mirrored.train), featured(test, mirrored.test));
-        Dataset { shape: extraction.shape(), train, test, ..data }
+        let train = featured(train, mirrored.train).context("the training examples")?;
+        let test = featured(test, mirrored.test).context("the test examples")?;
+        Ok(Dataset { shape: extraction.shape(), train, test, ..data })
     }
 }
 
@@ -174,7 +181,7 @@ mod tests {
     fn a_data_set_with_features_keeps_its_hash_and_shows_features_of_either_side() {
         let data = Textures { train: 12, test: 3, seed: 5 }.draw();
         let mirrored = Mirrored { train: true, test: false };
-        let featured = FEATURES.of(data.clone(), None, mirrored);
+        let featured = FEATURES.of(data.clone(), None, mirrored).unwrap();
         assert_eq!(featured.shape, Shape { channels: 243, height: 8, width: 8 });
         assert_eq!(featured.train.sha256(), data.train.sha256());
         let (train, test) = (featured.train.features().unwrap(), featured.test.features().unwrap());

@@ -1,5 +1,6 @@
 //! `bandroot predict`: what the model of a run makes of new examples.
 
+use anyhow::Context;
 use serde::Serialize;
 
 use crate::cli::Predict;
@@ -44,7 +45,8 @@ pub(crate) fn run(arguments: &Predict) -> anyhow::Result<()> {
     for path in &arguments.files {
         let mut inputs = taken.read(path)?;
         if let Some(extraction) = &extraction {
-            inputs.split = extraction.of(inputs.split, mirror);
+            let featured = extraction.of(inputs.split, mirror);
+            inputs.split = featured.with_context(|| path.display().to_string())?;
         }
         show_logits(&mut *engine, &parameters, &inputs.split, showing, |index, logits| {
             let file = inputs.names[index as usize].clone();
