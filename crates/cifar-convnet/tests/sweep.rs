@@ -295,6 +295,10 @@ fn a_sweep_that_grows_tells_its_finished_runs() {
     // No longer in the grid, but made on the same data.
     grow("[grid]\n'optimizer.learning_rate' = [0.3]");
     assert_eq!(runs(&out).len(), 5);
+    // It was told before it began: were the sweep killed in it, nothing would be counted too low.
+    let last = runs(&out).into_iter().find(|run| run.contains("0.3")).unwrap();
+    let config = fs::read_to_string(out.join(last).join("config.toml")).unwrap();
+    assert!(config.contains("trials = 5"), "{config}");
     for run in runs(&out) {
         let certificate = certificate(&run);
         assert_eq!(certificate["trials"], 5, "{run}");

@@ -1,8 +1,8 @@
 //! `chosen.toml`: the config that a search has come to, ready for its final runs.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::attempts;
 use super::cell::{Cell, Setting};
 use super::name::{self, plain};
 use super::spec::Select;
@@ -12,19 +12,12 @@ use toml::{Table, Value};
 
 /// Writes one config per group, with the first of the final seeds, all training examples, and every run that was begun
 /// or is to come in `privacy.trials`.
-///
-/// `planned` is how many there would be if none failed; `earlier` were made before the search.
 pub(super) fn write(
     choices: &[(&Setting, &[Cell])],
     select: &Select,
-    planned: u64,
-    earlier: u64,
+    trials: u64,
     folder: &Path,
 ) -> anyhow::Result<()> {
-    let counts = attempts::counts(folder)?;
-    let finals = choices.iter().flat_map(|(_, cells)| cells.iter());
-    let to_come = finals.filter(|cell| !counts.contains_key(&cell.name)).count() as u64;
-    let trials = planned.max(earlier + counts.values().sum::<u64>() + to_come);
     for (by, cells) in choices {
         let Some(cell) = cells.first() else { continue };
         let mut table: Table = cell.toml()?.parse()?;
@@ -50,14 +43,18 @@ pub(super) fn write(
     Ok(())
 }
 
-/// `chosen.toml`, or `chosen_method-bsr.toml` for a group.
+/// `chosen.toml`, or `chosen_method-bsr.toml` for a group; with a hash where the name cannot say it all.
 fn file_name(by: &Setting) -> String {
     let part = |(key, value): &(String, Value)| {
         let last = key.rsplit('.').next().unwrap_or_default();
         format!("_{last}-{}", plain(value))
     };
     let parts: String = by.iter().map(part).collect();
-    format!("chosen{}.toml", name::readable(&parts))
+    let readable = name::readable(&parts);
+    let keys = by.iter().map(|(key, _)| key.rsplit('.').next()).collect::<BTreeSet<_>>();
+    let is_all = readable == parts && keys.len() == by.len();
+    let hash = if is_all { String::new() } else { format!("_{}", name::hash(&name::words(by))) };
+    format!("chosen{readable}{hash}.toml")
 }
 
 #[cfg(test)]
@@ -70,7 +67,16 @@ mod tests {
             pairs.iter().map(|(key, value)| (key.to_string(), value.clone())).collect()
         };
         assert_eq!(file_name(&by(&[])), "chosen.toml");
-        let group = by(&[("privacy.epsilon", Value::Float(8.0)), ("noise.method", "a/b".into())]);
-        assert_eq!(file_name(&group), "chosen_epsilon-8.0_method-a~b.toml");
+        let group = |method: &str| {
+            file_name(&by(&[
+                ("privacy.epsilon", Value::Float(8.0)),
+                ("noise.method", method.into()),
+            ]))
+        };
+        assert_eq!(group("bsr"), "chosen_epsilon-8.0_method-bsr.toml");
+        assert!(group("a/b").starts_with("chosen_epsilon-8.0_method-a~b_"));
+        assert_ne!(group("a/b"), group("a~b"));
+        let long = "x".repeat(200);
+        assert_ne!(group(&long), group(&format!("{long}y")));
     }
 }

@@ -1,5 +1,6 @@
 //! Damaged sweeps: refused, or every cell of them is a config that can be run.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::selection::Search;
@@ -39,9 +40,11 @@ fn a_damaged_sweep_is_refused_or_every_cell_can_be_run() {
             Err(error) if format!("{error:#}").contains("damaged.toml") => return Ok(false),
             Err(error) => return Err(format!("the refusal does not name the file: {error:#}")),
         };
-        let cells = spec.cells().map_err(|error| format!("a cell is refused: {error:#}"))?;
+        let cells = spec
+            .cells(&BTreeMap::new())
+            .map_err(|error| format!("a cell is refused: {error:#}"))?;
         let configs = cells.iter().all(|cell| cell.config.check().is_ok() && cell.toml().is_ok());
-        let searched = spec.select.as_ref().map(|_| Search::new(&spec));
+        let searched = spec.select.as_ref().map(|_| Search::new(&spec, &BTreeMap::new()));
         // A search may be refused, by the share that it holds out.
         drop(searched);
         if configs { Ok(true) } else { Err("a cell cannot be run".into()) }

@@ -13,6 +13,7 @@ mod record;
 pub(crate) mod cell;
 pub(crate) mod attempts;
 mod name;
+mod trials;
 mod claim;
 pub(crate) mod child;
 pub(crate) mod runner;
@@ -33,6 +34,7 @@ use record::Row;
 use runner::{Runner, Tally};
 use selection::Search;
 use spec::Spec;
+use trials::Trials;
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
@@ -46,8 +48,9 @@ pub(crate) fn run(arguments: &Sweep) -> anyhow::Result<()> {
     ensure!(arguments.jobs > 0, BadArgument("--jobs must be at least 1".into()));
     let spec = Spec::read(&arguments.sweep)?;
     let folder = arguments.out.clone().unwrap_or_else(|| default_folder(&arguments.sweep));
-    // Both before the folder is made: what cannot run leaves nothing behind.
-    let search = spec.select.as_ref().map(|_| Search::new(&spec)).transpose()?;
+    // All before the folder is made: what cannot run leaves nothing behind.
+    let begun = attempts::counts(&folder)?;
+    let search = spec.select.as_ref().map(|_| Search::new(&spec, &begun)).transpose()?;
     ensure!(
         search.is_some() || !arguments.choose_only,
         BadArgument(format!(
@@ -55,13 +58,13 @@ pub(crate) fn run(arguments: &Sweep) -> anyhow::Result<()> {
             arguments.sweep.display()
         ))
     );
-    let cells = if search.is_none() { spec.cells()? } else { Vec::new() };
+    let cells = if search.is_none() { spec.cells(&begun)? } else { Vec::new() };
+    let trials = search.as_ref().map_or_else(
+        || Trials::new(spec.earlier, cells.len() as u64, &cells),
+        |search| search.trials().clone(),
+    );
     let runner = Runner::new(&folder, arguments.jobs, arguments.retry_failed)?;
-    let planned = search.as_ref().map_or(cells.len() as u64 + spec.earlier, Search::trials);
-    let settle = || {
-        let trials = |begun: u64| (begun + spec.earlier).max(planned);
-        attempts::settle(&folder, |_, counts| trials(counts.values().sum()))
-    };
+    let settle = || attempts::settle(&folder, |_, counts| trials.count(counts));
     // Also before anything runs: a sweep that is killed has told its finished runs what it was about to begin.
     settle()?;
     let outcome = match search {

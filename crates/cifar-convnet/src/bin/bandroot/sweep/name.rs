@@ -1,5 +1,7 @@
 //! The names of cells: readable, and another for every config.
 
+use cifar_convnet::data::Name;
+use clap::ValueEnum;
 use sha2::{Digest, Sha256};
 use toml::{Table, Value};
 
@@ -43,15 +45,24 @@ pub(super) fn readable(text: &str) -> String {
     text.chars().map(plain).take(LONGEST).collect()
 }
 
-/// The first 32 bits of the SHA-256 of what a config says, in sorted order. Where the data lies, how often
-/// a checkpoint is written and how many other runs there are makes no other run of it.
+/// A hash of what a config says, in sorted order. How often a checkpoint is written and how many other runs there are
+/// makes no other run of it, nor does where the files of a known data set lie; data of one's own are known by their
+/// folder.
 fn identity(table: &Table) -> String {
     let mut lines = Vec::new();
     flatten(table, "", &mut lines);
-    let irrelevant = ["data.folder=", "training.checkpoint_steps=", "privacy.trials="];
+    let name = table.get("data").and_then(|data| data.get("name")?.as_str());
+    let is_known = name.is_some_and(|name| Name::from_str(name, false).is_ok());
+    let irrelevant: &[&str] = &["training.checkpoint_steps=", "privacy.trials=", "data.folder="];
+    let irrelevant = if is_known { irrelevant } else { &irrelevant[..2] };
     lines.retain(|line| !irrelevant.iter().any(|key| line.starts_with(key)));
     lines.sort();
-    let digest = Sha256::digest(lines.join("\n").as_bytes());
+    hash(&lines.join("\n"))
+}
+
+/// The first 32 bits of a text's SHA-256.
+pub(super) fn hash(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
     digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -63,6 +74,23 @@ fn flatten(table: &Table, prefix: &str, lines: &mut Vec<String>) {
             Value::Integer(number) => lines.push(format!("{prefix}{key}={}", *number as f64)),
             Value::Float(number) => lines.push(format!("{prefix}{key}={number}")),
             value => lines.push(format!("{prefix}{key}={value}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_of_ones_own_are_told_apart_by_their_folder() {
+        let of = |name: &str, folder: &str| {
+            let text = format!("[data]\nname = '{name}'\nfolder = '{folder}'\n");
+            identity(&text.parse().unwrap())
+        };
+        assert_eq!(of("cifar10", "a"), of("cifar10", "b"));
+        for own in ["npy", "folder", "idx", "csv"] {
+            assert_ne!(of(own, "a"), of(own, "b"));
         }
     }
 }

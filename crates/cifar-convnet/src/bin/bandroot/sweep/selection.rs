@@ -8,16 +8,19 @@
 //! All runs of all rounds count as trials in every certificate: the choice by validation accuracy is itself not
 //! private, and no epsilon here covers it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use toml::Value;
 
+use super::attempts;
 use super::cell::{Cell, CellState, Setting};
 use super::chosen;
 use super::name::words;
 use super::record::{self, Row};
 use super::runner::{Runner, Tally};
 use super::spec::{Halving, Select, Spec};
+use super::trials::Trials;
 use crate::terminal::table::Table;
 use cifar_convnet::files;
 
@@ -36,18 +39,20 @@ pub(super) struct Search<'a> {
     spec: &'a Spec,
     groups: Vec<Group>,
     select: &'a Select,
-    trials: u64,
+    trials: Trials,
+    /// What the certificates of the runs say until the end: with what was begun in the folder before.
+    stated: u64,
 }
 
 impl<'a> Search<'a> {
-    /// Plans a search and checks every config that it can come to.
+    /// Plans a search and checks every config that it can come to. `begun` are the attempts in its folder so far.
     ///
     /// # Errors
     /// The first config that is refused.
     ///
     /// # Panics
     /// If the spec has no `select`.
-    pub(super) fn new(spec: &'a Spec) -> anyhow::Result<Self> {
+    pub(super) fn new(spec: &'a Spec, begun: &BTreeMap<String, u64>) -> anyhow::Result<Self> {
         let select = spec.select.as_ref().expect("a search is made of a choice");
         let mut groups: Vec<Group> = Vec::new();
         for setting in &spec.settings {
@@ -64,23 +69,26 @@ impl<'a> Search<'a> {
                 }
             }
         }
-        let mut search = Self { spec, groups, select, trials: 1 };
+        let trials = Trials::new(spec.earlier, 0, []);
+        let mut search = Self { spec, groups, select, trials, stated: 1 };
         search.plan_rounds()?;
-        search.trials = search.count_trials();
+        let mut possible = Vec::new();
         for group in &search.groups {
             for setting in &group.candidates {
                 for &epochs in &group.rounds {
-                    search.search_cells(setting, epochs)?;
+                    possible.extend(search.search_cells(setting, epochs)?);
                 }
-                search.final_cells(setting)?;
+                possible.extend(search.final_cells(setting)?);
             }
         }
+        search.trials = Trials::new(spec.earlier, search.planned(), &possible);
+        search.stated = search.trials.count(begun);
         Ok(search)
     }
 
-    /// How many runs there will be if none fails, with those from before the search.
-    pub(super) fn trials(&self) -> u64 {
-        self.trials
+    /// Among how many runs each may be chosen.
+    pub(super) fn trials(&self) -> &Trials {
+        &self.trials
     }
 
     fn plan_rounds(&mut self) -> anyhow::Result<()> {
@@ -98,8 +106,8 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// As [`trials`](Self::trials).
-    fn count_trials(&self) -> u64 {
+    /// How many runs there will be if none fails.
+    fn planned(&self) -> u64 {
         let searched: usize = self
             .groups
             .iter()
@@ -113,7 +121,7 @@ impl<'a> Search<'a> {
                 runs
             })
             .sum();
-        (searched + self.groups.len() * self.select.seeds.len()) as u64 + self.spec.earlier
+        (searched + self.groups.len() * self.select.seeds.len()) as u64
     }
 
     fn search_cells(&self, setting: &Setting, epochs: Option<usize>) -> anyhow::Result<Vec<Cell>> {
@@ -125,7 +133,7 @@ impl<'a> Search<'a> {
         if let Some(cooldown) = self.cooldown(setting, epochs)? {
             replace(&mut changed, "optimizer.cooldown_steps", Value::Integer(cooldown as i64));
         }
-        let cell = |&seed| self.spec.cell("search", changed.clone(), seed, self.trials);
+        let cell = |&seed| self.spec.cell("search", changed.clone(), seed, self.stated);
         self.spec.seeds.iter().map(cell).collect()
     }
 
@@ -150,11 +158,11 @@ impl<'a> Search<'a> {
         replace(&mut setting, "data.validation", Value::Float(0.0));
         if self.select.scale_rate != 1.0 {
             let cell =
-                self.spec.cell("final", setting.clone(), self.select.seeds[0], self.trials)?;
+                self.spec.cell("final", setting.clone(), self.select.seeds[0], self.stated)?;
             let rate = cell.config.optimizer.learning_rate * self.select.scale_rate;
             replace(&mut setting, "optimizer.learning_rate", Value::Float(rate));
         }
-        let cell = |&seed| self.spec.cell("final", setting.clone(), seed, self.trials);
+        let cell = |&seed| self.spec.cell("final", setting.clone(), seed, self.stated);
         self.select.seeds.iter().map(cell).collect()
     }
 
@@ -213,7 +221,11 @@ impl<'a> Search<'a> {
         }
         let write = |cells: &[(Setting, Vec<Cell>)]| {
             let choices: Vec<_> = cells.iter().map(|(by, cells)| (by, cells.as_slice())).collect();
-            chosen::write(&choices, self.select, self.trials, self.spec.earlier, folder)
+            let finals = choices.iter().flat_map(|(_, cells)| cells.iter());
+            let trials = self.trials.count_before(&attempts::counts(folder)?, finals);
+            chosen::write(&choices, self.select, trials, folder)?;
+            // Before the final runs, so that a search that is killed among them has told the others.
+            attempts::settle(folder, |_, _| trials)
         };
         write(&cells)?;
         let finals: Vec<Cell> = cells.iter().flat_map(|(_, cells)| cells.clone()).collect();

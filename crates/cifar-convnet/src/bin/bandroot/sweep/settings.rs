@@ -61,7 +61,7 @@ fn combinations(axes: &[(String, Vec<Value>)]) -> Result<Vec<Setting>, String> {
             return Err(format!("grid.{key} has no values"));
         }
         for (index, value) in values.iter().enumerate() {
-            if values[..index].contains(value) {
+            if values[..index].iter().any(|other| is_same(other, value)) {
                 return Err(format!("grid.{key} names {value} twice"));
             }
         }
@@ -88,12 +88,27 @@ fn listed(candidates: &[Table]) -> Result<Vec<Setting>, String> {
         if setting.windows(2).any(|pair| pair[0].0 == pair[1].0) {
             return Err(format!("candidate {} names a key twice", index + 1));
         }
-        if let Some(same) = settings.iter().position(|other| *other == setting) {
+        let is_setting = |other: &Setting| {
+            let pairs = other.iter().zip(&setting);
+            other.len() == setting.len()
+                && pairs.into_iter().all(|(a, b)| a.0 == b.0 && is_same(&a.1, &b.1))
+        };
+        if let Some(same) = settings.iter().position(is_setting) {
             return Err(format!("candidates {} and {} are the same", same + 1, index + 1));
         }
         settings.push(setting);
     }
     Ok(settings)
+}
+
+/// Whether two values are one to a config: 4 and 4.0 are.
+fn is_same(a: &Value, b: &Value) -> bool {
+    let number = |value: &Value| match value {
+        Value::Integer(number) => Some(*number as f64),
+        Value::Float(number) => Some(*number),
+        _ => None,
+    };
+    a == b || number(a).is_some_and(|a| number(b) == Some(a))
 }
 
 /// `"section.key" = value` in quotes or not: both mean the same.
@@ -156,6 +171,8 @@ mod tests {
         refused("'a.b' = [1]", &["a.b = 2"], "a.b is in the grid");
         refused("", &["a.b = 2", "'a.b' = 2"], "candidates 1 and 2 are the same");
         refused("", &["'a.b' = 2\na.b = 3"], "candidate 1 names a key twice");
+        refused("'a.b' = [1, 2, 1.0]", &[], "names 1.0 twice");
+        refused("", &["a.b = 2\na.c = 'x'", "a.c = 'x'\na.b = 2.0"], "are the same");
         let many = vec!["a.b = 1"; 10_001];
         refused("", &many, "10001 settings");
     }

@@ -31,6 +31,7 @@
 //!
 //! What was tried before counts: `privacy.trials` of the base is added to the runs of the sweep.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
@@ -40,6 +41,7 @@ use toml::Table;
 use super::cell::{Cell, Setting};
 use super::random::Random;
 use super::settings;
+use super::trials::Trials;
 use cifar_convnet::BadArgument;
 use cifar_convnet::config;
 
@@ -208,20 +210,24 @@ impl Spec {
 
     /// Whether a setting, or the base, gives this key.
     pub(crate) fn gives(&self, setting: &Setting, section: &str, key: &str) -> bool {
-        let in_base = self.base.get(section).is_some_and(|section| section.get(key).is_some());
-        in_base || setting.iter().any(|(found, _)| *found == format!("{section}.{key}"))
+        config::file::says(&self.base, section, key)
+            || setting.iter().any(|(found, _)| *found == format!("{section}.{key}"))
     }
 
-    /// The cells of a grid without a choice: every setting with every seed.
-    pub(crate) fn cells(&self) -> anyhow::Result<Vec<Cell>> {
-        let trials = (self.settings.len() * self.seeds.len()) as u64 + self.earlier;
-        let mut cells = Vec::new();
-        for &seed in &self.seeds {
-            for setting in &self.settings {
-                cells.push(self.cell("", setting.clone(), seed, trials)?);
+    /// The cells of a grid without a choice: every setting with every seed. Each counts what was begun in the folder
+    /// before.
+    pub(crate) fn cells(&self, begun: &BTreeMap<String, u64>) -> anyhow::Result<Vec<Cell>> {
+        let cells = |trials| -> anyhow::Result<Vec<Cell>> {
+            let mut cells = Vec::new();
+            for &seed in &self.seeds {
+                for setting in &self.settings {
+                    cells.push(self.cell("", setting.clone(), seed, trials)?);
+                }
             }
-        }
-        Ok(cells)
+            Ok(cells)
+        };
+        let named = cells(1)?;
+        cells(Trials::new(self.earlier, named.len() as u64, &named).count(begun))
     }
 }
 
@@ -273,7 +279,7 @@ mod tests {
             "base = 'base.toml'\nseeds = [0, 4]\n[grid]\n'noise.method' = ['bsr', 'identity', 'sqrt']\n\
              optimizer.learning_rate = [0.1, 1]",
         );
-        let cells = spec.unwrap().cells().unwrap();
+        let cells = spec.unwrap().cells(&BTreeMap::new()).unwrap();
         assert_eq!(cells.len(), 12);
         let mut names: Vec<_> = cells.iter().map(|cell| &cell.name).collect();
         names.sort();
@@ -301,7 +307,7 @@ mod tests {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/paper/search.toml");
         let spec = Spec::read(&path).unwrap();
         assert!(spec.select.is_some() && spec.halving.is_some());
-        super::super::selection::Search::new(&spec).unwrap();
+        super::super::selection::Search::new(&spec, &BTreeMap::new()).unwrap();
     }
 
     #[test]
