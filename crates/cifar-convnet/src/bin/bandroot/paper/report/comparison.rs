@@ -24,7 +24,7 @@ pub(crate) struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    fn of(runs: Vec<&'a Record>) -> Self {
+    pub(crate) fn of(runs: Vec<&'a Record>) -> Self {
         let n = runs.len() as f64;
         let mean = runs.iter().map(|run| run.accuracy).sum::<f64>() / n;
         let squares: f64 = runs.iter().map(|run| (run.accuracy - mean).powi(2)).sum();

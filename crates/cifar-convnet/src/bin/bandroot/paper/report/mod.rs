@@ -3,6 +3,7 @@
 pub(crate) mod record;
 pub(crate) mod comparison;
 mod measures;
+mod best;
 mod page;
 
 use std::path::{Path, PathBuf};
@@ -127,6 +128,10 @@ impl<'a> Findings<'a> {
         searches.for_each(|line| table.push(line));
         write("searches.csv", &table.to_csv()?)?;
         write("missing.md", &self.missing_table().to_markdown())?;
+        let best = self.best().into_iter().map(|part| {
+            format!("{}\n\n{}\n\n{}", part.title, part.words, part.table.to_markdown())
+        });
+        write("best.md", &best.collect::<Vec<_>>().join("\n"))?;
         write("index.html", &page::html(self)?)
     }
 
@@ -164,6 +169,10 @@ impl<'a> Findings<'a> {
             ]);
         }
         table.to_csv()
+    }
+
+    fn best(&self) -> Vec<best::Part> {
+        best::parts(&self.cells, &self.runs)
     }
 
     fn runs_table(&self) -> Table {

@@ -20,6 +20,7 @@ pub(crate) fn html(findings: &Findings<'_>) -> anyhow::Result<String> {
     page += include_str!("page.css");
     page += "</style>\n</head>\n<body>\n";
     page += &head(findings);
+    page += &best(findings);
     page += &accuracy(findings)?;
     page += &measures(
         "errors",
@@ -56,12 +57,13 @@ fn head(findings: &Findings<'_>) -> String {
     let recorded = findings.cells.iter().filter(|cell| cell.ours.is_some()).count();
     let reached = findings.cells.iter().filter(|cell| cell.is_reached() == Some(true)).count();
     let tile = |number: String, text: &str| format!("<div><b>{number}</b>{text}</div>\n");
-    let mut text = String::from(
+    let best = if findings.best().is_empty() { "" } else { "<a href=\"#best\">Best</a>" };
+    let mut text = format!(
         "<h1>Bandroot: results beside the paper</h1>\n\
          <p class=\"soft\">Private training with matrix-factorization noise, beside Kalinin and Lampert, \
          \u{201c}Banded Square Root Matrix Factorization for Differentially Private Model Training\u{201d} \
          (NeurIPS 2024). Everything here was made by <code>bandroot report</code> from the recorded runs.</p>\n\
-         <nav><a href=\"#accuracy\">Accuracy</a><a href=\"#errors\">Expected error</a>\
+         <nav>{best}<a href=\"#accuracy\">Accuracy</a><a href=\"#errors\">Expected error</a>\
          <a href=\"#runtimes\">Runtimes</a><a href=\"#runs\">Runs</a><a href=\"#searches\">Searches</a>\
          <a href=\"#missing\">Missing</a></nav>\n<div class=\"tiles\">\n",
     );
@@ -70,6 +72,20 @@ fn head(findings: &Findings<'_>) -> String {
     text += &tile(findings.runs.len().to_string(), "final runs");
     text += &tile(findings.searches.len().to_string(), "tuning runs");
     text + "</div>\n"
+}
+
+/// Recipes of our own; nothing if none is recorded.
+fn best(findings: &Findings<'_>) -> String {
+    let parts = findings.best();
+    if parts.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from("<h2 id=\"best\">Best accuracy per epsilon</h2>\n");
+    for part in parts {
+        let (title, words) = (escape(part.title), escape(part.words));
+        let _ = writeln!(text, "<h3>{title}</h3>\n<p>{words}</p>\n{}", scroll(&part.table));
+    }
+    text
 }
 
 fn accuracy(findings: &Findings<'_>) -> anyhow::Result<String> {

@@ -37,6 +37,9 @@ const PAPER: [&str; 12] = [
     "training.batch_size",
 ];
 
+/// Characters of a value that are shown among what is unlike the paper.
+const LONGEST: usize = 80;
+
 /// One run.
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
@@ -59,6 +62,10 @@ pub(crate) struct Record {
     pub(crate) seed: u64,
     /// In percent; of validation examples if `validation` is not 0.
     pub(crate) accuracy: f64,
+    /// Of the last iterate on the test examples, where the result is an average.
+    pub(crate) last_iterate: Option<f64>,
+    /// Standard deviation of the noise on a parameter as the plan states it: over all iterates, and of the last.
+    pub(crate) noise: [Option<f64>; 2],
     /// None if it was not recorded.
     pub(crate) seconds: Option<f64>,
     /// Whether the noise key was secret.
@@ -142,7 +149,11 @@ impl Record {
                 let default = basic.as_ref().and_then(|basic| basic.get(*key));
                 kept(key) && default != Some(value) && !PAPER.contains(&key.as_str())
             })
-            .map(|(key, value)| format!("{key} = {value}"))
+            .map(|(key, value)| match value.char_indices().nth(LONGEST) {
+                // All layers of a model.
+                Some((end, _)) => format!("{key} = {}\u{2026}", &value[..end]),
+                None => format!("{key} = {value}"),
+            })
             .collect();
         let text = |key: &str| {
             let value = filled.get(key).with_context(|| format!("config.toml has no {key}"))?;
@@ -185,6 +196,8 @@ impl Record {
                 * summary
                     .accuracy()
                     .ok_or_else(|| anyhow!("{} has no accuracy", folder::SUMMARY))?,
+            last_iterate: summary.last_iterate_test_accuracy.map(|accuracy| 100.0 * accuracy),
+            noise: ["iterate_noise_std", "final_iterate_noise_std"].map(|key| plan[key].as_f64()),
             seconds: summary.seconds,
             private: summary.private,
             trials: certificate["trials"].as_u64(),
