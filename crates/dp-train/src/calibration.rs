@@ -190,8 +190,8 @@ fn least(mut low: f64, mut high: f64, enough: impl Fn(f64) -> bool) -> Option<f6
     }
 }
 
-/// `Q(u) - e^epsilon Q(v)`.
-fn tail_difference(epsilon: f64, multiplier: f64) -> f64 {
+/// `Q(u) - e^epsilon Q(v)`, for `epsilon >= 0`.
+pub(crate) fn tail_difference(epsilon: f64, multiplier: f64) -> f64 {
     let shift = 0.5 / multiplier;
     let (u, v) = (epsilon * multiplier - shift, epsilon * multiplier + shift);
     let common = 0.5 * (-0.5 * u * u).exp();

@@ -35,6 +35,7 @@
 //! using the [`mechanism`] without [`Training`].
 
 pub mod calibration;
+pub mod accounting;
 pub mod fingerprint;
 pub mod seeds;
 pub mod plan;
