@@ -81,6 +81,9 @@ pub mod pld;
 pub mod composition;
 pub mod poisson;
 pub mod cyclic;
+pub mod gram;
+pub mod allocation;
+pub mod deterministic;
 
 /// The least `delta` that these accountants resolve: below it the tails that they cut off would show.
 pub const LEAST_DELTA: f64 = 1e-15;
