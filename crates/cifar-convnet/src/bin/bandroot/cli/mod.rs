@@ -32,7 +32,7 @@ pub(crate) const FIRST_STEPS: &str = "\
 bandroot trains models with differential privacy: noise that is correlated over the steps, and a
 certificate that anyone can check.
 
-Train the paper's ConvNet privately on textures that are built in (a minute or two, no download):
+Train a small ConvNet privately on textures that are built in (a minute, no download):
   bandroot train configs/quickstart.toml
 
 Then, for example:

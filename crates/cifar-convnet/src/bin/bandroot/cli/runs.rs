@@ -136,4 +136,9 @@ pub(crate) struct Import {
     /// The folder to copy them to
     #[arg(long, value_name = "DIR", default_value = "results/runs")]
     pub(crate) into: PathBuf,
+
+    /// Among how many runs on the same data they may be chosen, if that is more than they say: certificates and
+    /// summaries state it then
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(crate) trials: u64,
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
+use dp_train::certificate::Certificate;
 use serde_json::Value;
 
 use crate::cli::Results;
@@ -40,7 +41,7 @@ pub(crate) fn run(command: &Results) -> anyhow::Result<()> {
     }
     let (mut imported, mut there, mut abridged) = (0, 0, 0);
     for run in &runs {
-        let files = files(run)?;
+        let files = files(run, arguments.trials)?;
         abridged += usize::from(files.iter().any(|(name, _)| *name == folder::ABRIDGED));
         match import(run, &files, &arguments.into)? {
             true => imported += 1,
@@ -80,9 +81,10 @@ fn find(folder: &Path, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The files of a run as they are to be kept.
-fn files(run: &Path) -> anyhow::Result<Vec<(&'static str, String)>> {
+/// The files of a run as they are to be kept, with so many trials if they say fewer.
+fn files(run: &Path, trials: u64) -> anyhow::Result<Vec<(&'static str, String)>> {
     let mut files = Vec::new();
+    let restated = restated(&run.join(folder::CERTIFICATE), trials)?;
     for name in KEPT {
         let path = run.join(name);
         if !path.exists() {
@@ -105,6 +107,14 @@ fn files(run: &Path) -> anyhow::Result<Vec<(&'static str, String)>> {
             files.push((name, toml::to_string_pretty(&table)?));
         } else {
             let mut value: Value = serde_json::from_str(&text).with_context(context)?;
+            if let Some(restated) = &restated {
+                if name == folder::CERTIFICATE {
+                    value["trials"] = restated.trials.into();
+                }
+                if value.get("statement").is_some_and(|statement| !statement.is_null()) {
+                    value["statement"] = restated.statement.as_str().into();
+                }
+            }
             remove_paths(&mut value);
             let long = value.get("strategy").is_some_and(|strategy| !strategy.is_null());
             if name == folder::CERTIFICATE && long {
@@ -116,6 +126,17 @@ fn files(run: &Path) -> anyhow::Result<Vec<(&'static str, String)>> {
         }
     }
     Ok(files)
+}
+
+/// A certificate after so many trials; none if there is none, or if it says as many.
+fn restated(path: &Path, trials: u64) -> anyhow::Result<Option<Certificate>> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let context = || format!("could not read {}", path.display());
+    let text = fs::read(path).with_context(context)?;
+    let certificate: Certificate = serde_json::from_slice(&text).with_context(context)?;
+    Ok((trials > certificate.trials).then(|| certificate.with_trials(trials)))
 }
 
 /// Every string without the absolute paths in it.

@@ -64,7 +64,7 @@ pub(crate) struct Record {
     pub(crate) accuracy: f64,
     /// Of the last iterate on the test examples, where the result is an average.
     pub(crate) last_iterate: Option<f64>,
-    /// Standard deviation of the noise on a parameter as the plan states it: over all iterates, and of the last.
+    /// Standard deviation of the noise on a parameter by the plan, at the run's rate: over all iterates, and of the last.
     pub(crate) noise: [Option<f64>; 2],
     /// None if it was not recorded.
     pub(crate) seconds: Option<f64>,
@@ -197,7 +197,9 @@ impl Record {
                     .accuracy()
                     .ok_or_else(|| anyhow!("{} has no accuracy", folder::SUMMARY))?,
             last_iterate: summary.last_iterate_test_accuracy.map(|accuracy| 100.0 * accuracy),
-            noise: ["iterate_noise_std", "final_iterate_noise_std"].map(|key| plan[key].as_f64()),
+            // A plan is for rate 1, or for a schedule that begins with it.
+            noise: ["iterate_noise_std", "final_iterate_noise_std"]
+                .map(|key| Some(plan[key].as_f64()? * number("optimizer.learning_rate").ok()?)),
             seconds: summary.seconds,
             private: summary.private,
             trials: certificate["trials"].as_u64(),
