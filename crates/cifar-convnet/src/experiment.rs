@@ -199,6 +199,7 @@ impl Config {
             epsilon: guarantee.epsilon,
             delta: guarantee.delta,
             neighbouring: guarantee.neighbouring,
+            sampling: guarantee.sampling,
             dim: self.model.architecture(&self.data)?.parameter_count(),
             keep_rows: noise.keep_rows,
         })

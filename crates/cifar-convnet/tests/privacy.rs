@@ -180,6 +180,7 @@ fn certificate(method: Method, key: KeyOrigin) -> Certificate {
         epsilon: 4.0,
         delta: 1e-5,
         neighbouring: Default::default(),
+        sampling: Default::default(),
         dim: 7,
         keep_rows: None,
     })
@@ -261,4 +262,34 @@ fn the_audit_of_bsr_is_below_the_claim_and_above_three() {
     assert!(report["trials"].as_u64().unwrap() >= 2_500_000);
     assert_eq!(report["noise_as_planned"], true);
     refused(&format!("audit {config} --trials 3"), 1, &["audit-bsr.toml", "trials"]);
+}
+
+#[test]
+fn secret_batches_are_trained_on_with_less_noise_and_verified() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let keys = "--set data.examples=60 --set data.test_examples=20 --set training.epochs=3 --set training.batch_size=5 \
+                --set privacy.sampling=balls-in-bins";
+    let config = repository("configs/textures.toml");
+    let out = run.display();
+    bandroot(&format!("train {config} --out {out} {keys}")).assert().success();
+    bandroot(&format!("verify {out} --require-private")).assert().success();
+    let read = |name: &str| -> serde_json::Value {
+        serde_json::from_slice(&std::fs::read(run.join(name)).unwrap()).unwrap()
+    };
+    let certificate = read("privacy.json");
+    assert_eq!(certificate["plan"]["request"]["sampling"], "balls_in_bins");
+    assert_eq!(certificate["realised"]["examples_used"], 60, "nothing is left out");
+    let found = &certificate["plan"]["amplification"]["unamplified_multiplier"];
+    let multiplier = &certificate["plan"]["noise_multiplier"];
+    assert!(multiplier.as_f64().unwrap() < 0.97 * found.as_f64().unwrap());
+    let statement = read("summary.json")["statement"].as_str().unwrap().to_owned();
+    assert!(statement.contains("as long as nobody learns"), "{statement}");
+    refused(
+        &format!("plan {config} {keys} --set privacy.neighbouring=replace-one"),
+        2,
+        &["textures.toml", "sampled batches", "zero-out", "fixed order"],
+    );
+    refused(&format!("plan {config} --set privacy.sampling=shuffled"), 2, &["privacy.sampling"]);
+    refused(&format!("audit {config} {keys} --trials 1000"), 1, &["fixed order", "balls in bins"]);
 }

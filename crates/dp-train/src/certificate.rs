@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::Fingerprint;
 use crate::ledger::{Ledger, Realized};
-use crate::plan::{DpPlan, PlanRecord, PlanRequest};
+use crate::plan::{DpPlan, PlanRecord, PlanRequest, Sampling};
 use crate::provenance::{self, Origin};
 use crate::seeds::KeyOrigin;
 use crate::training::Training;
@@ -151,7 +151,7 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// The certificate of a run in the fixed order of [`Batches`](crate::batches::Batches), finished or not.
+    /// The certificate of a run with the [`Batches`](crate::batches::Batches) of its plan, finished or not.
     pub fn new(
         plan: &DpPlan,
         noise_key: KeyOrigin,
@@ -236,9 +236,13 @@ fn statement(
             "; it does not cover the data that the starting parameters were trained on: {origins}"
         )
     });
-    let PlanRequest { epsilon, delta, neighbouring, .. } = request;
+    let PlanRequest { epsilon, delta, neighbouring, sampling, .. } = request;
+    let secret = match sampling {
+        Sampling::FixedOrder => "",
+        Sampling::BallsInBins => "; as long as nobody learns which batches an example was in",
+    };
     format!(
         "one run is ({epsilon}, {delta:e})-differentially private, \
-         neighbours: {neighbouring}{held_out}{origins}{sweep}"
+         neighbours: {neighbouring}{secret}{held_out}{origins}{sweep}"
     )
 }

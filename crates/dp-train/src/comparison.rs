@@ -8,8 +8,9 @@ use mf_core::sensitivity::Sensitivity;
 
 use crate::plan::{DpPlan, PlanError, PlanRequest};
 
-/// One factorization in a comparison. Losses are for multiplier 1 and clip norm 1: the privacy is
-/// the same for all, so these factors are too.
+/// One factorization in a comparison. Losses are for clip norm 1 and multiplier 1 in a fixed order: the privacy is
+/// the same for all, so these factors are too. Where secret batches let a strategy do with less noise, its losses are
+/// less by that.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Contender {
     /// How the strategy was chosen.
@@ -89,13 +90,16 @@ impl Comparison {
             let start = Instant::now();
             let plan = plan(PlanRequest { method, ..request.clone() })?;
             let record = plan.record();
+            let gain = record
+                .amplification
+                .map_or(1.0, |found| record.noise_multiplier / found.unamplified_multiplier);
             Ok(Contender {
                 method,
                 bands: record.bands,
                 history_rows: record.history_rows(),
                 sensitivity: record.sensitivity,
-                expected_error: record.loss.expected_error,
-                final_error: record.loss.final_error,
+                expected_error: gain * record.loss.expected_error,
+                final_error: gain * record.loss.final_error,
                 history_bytes: record.history_bytes,
                 plan_seconds: start.elapsed().as_secs_f64(),
             })

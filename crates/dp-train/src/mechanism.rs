@@ -121,6 +121,10 @@ impl Mechanism {
         self.stream.key_origin()
     }
 
+    pub(crate) fn key(&self) -> &NoiseKey {
+        self.stream.key()
+    }
+
     /// The empty sum of a step: dimension and clip norm are those of the plan.
     pub fn empty_sum(&self) -> ClippedSum {
         ClippedSum::from_clipping(

@@ -134,6 +134,17 @@ impl NoiseKey {
         self.origin
     }
 
+    /// The stream that the slots of balls-in-bins are drawn from. Its key is a hash of this one under a label of its own:
+    /// as secret as the noise, and who learns the slots learns nothing of the noise.
+    pub(crate) fn slots(&self) -> ChaCha20Rng {
+        const LABEL: &[u8] = b"bandroot/1/slots";
+        let mut hash = Sha256::new();
+        hash.update((LABEL.len() as u64).to_le_bytes());
+        hash.update(LABEL);
+        hash.update(self.bytes);
+        ChaCha20Rng::from_seed(hash.finalize().into())
+    }
+
     pub(crate) fn bytes(&self) -> &[u8; 32] {
         &self.bytes
     }

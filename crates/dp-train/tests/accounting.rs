@@ -1,4 +1,4 @@
-//! The accountants against `dp_accounting` 0.6.0 (PyPI), and against each other where two must agree.
+//! The accountants against `dp_accounting` 0.6.0 (`PyPI`), and against each other where two must agree.
 
 use dp_train::Neighbouring::ZeroOut;
 use dp_train::accounting::Direction;

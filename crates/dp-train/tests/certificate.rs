@@ -26,6 +26,7 @@ fn plan(method: Method) -> DpPlan {
         epsilon: 4.0,
         delta: 1e-5,
         neighbouring: Default::default(),
+        sampling: Default::default(),
         dim: 1000,
         keep_rows: None,
     })

@@ -55,6 +55,7 @@ fn run(device: Device) -> Result<Vec<Vec<f32>>, EngineError> {
         epsilon: 4.0,
         delta: 1e-5,
         neighbouring: Default::default(),
+        sampling: Default::default(),
         dim: architecture.parameter_count(),
         keep_rows: None,
     })

@@ -39,6 +39,7 @@ fn plan(method: Method) -> DpPlan {
         epsilon: 4.0,
         delta: 1e-5,
         neighbouring: Default::default(),
+        sampling: Default::default(),
         dim: 3,
         keep_rows: None,
     })

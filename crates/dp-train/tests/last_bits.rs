@@ -36,6 +36,7 @@ fn plan(method: Method, batch_size: usize) -> DpPlan {
         epsilon: 4.0,
         delta: 1e-5,
         neighbouring: Default::default(),
+        sampling: Default::default(),
         dim: DIM,
         keep_rows: None,
     })

@@ -31,6 +31,7 @@ fn plan(method: Method, clip_norm: f64) -> DpPlan {
         epsilon: 4.0,
         delta: 1e-5,
         neighbouring: Default::default(),
+        sampling: Default::default(),
         dim: DIM,
         keep_rows: None,
     })

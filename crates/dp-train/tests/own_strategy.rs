@@ -231,6 +231,7 @@ fn what_a_request_leaves_out_can_be_set() {
     let by_fields = PlanRequest {
         learning_rates: Some(rates),
         neighbouring: Neighbouring::ReplaceOne,
+        sampling: Default::default(),
         keep_rows: Some(2),
         ..request(Method::Bisr { bands: 4 })
     };

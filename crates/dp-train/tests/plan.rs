@@ -28,6 +28,7 @@ fn request(method: Method) -> PlanRequest {
         epsilon: 4.0,
         delta: 1e-5,
         neighbouring: Neighbouring::ZeroOut,
+        sampling: Default::default(),
         dim: 1000,
         keep_rows: None,
     }

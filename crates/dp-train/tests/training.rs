@@ -37,6 +37,7 @@ fn scheduled_plan(
         epsilon: 4.0,
         delta: 1e-5,
         neighbouring: Default::default(),
+        sampling: Default::default(),
         dim: 6,
         keep_rows: None,
     })

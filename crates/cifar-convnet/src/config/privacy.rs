@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use dp_train::Neighbouring;
+use dp_train::plan::Sampling;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
@@ -50,6 +51,17 @@ pub struct Guarantee {
     /// `"zero-out"`.
     #[serde(default, serialize_with = "super::kebab_case")]
     pub neighbouring: Neighbouring,
+    /// How batches are made. `"fixed-order"`: all of one size, in an order that may be known. `"balls-in-bins"`: every
+    /// example in a batch of its own drawing, from a secret key, the same in every epoch. Not knowing which one hides
+    /// it further, so less noise is needed: by an eighth for long runs, more for short bands and for one epoch.
+    /// Batches are then of `training.batch_size` examples on average, none is left out, and what tells batches apart (the
+    /// loss or the time of a single step) must not be published. For zero-out neighbours.
+    #[serde(
+        default,
+        skip_serializing_if = "super::is_default",
+        serialize_with = "super::kebab_case"
+    )]
+    pub sampling: Sampling,
     /// The gradient of every example is scaled down to at most this norm.
     pub clip_norm: f64,
     /// Draws the noise from this seed instead of a secret key: the run is then reproducible and not

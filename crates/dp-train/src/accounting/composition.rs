@@ -106,7 +106,8 @@ impl Composition {
         let (low, high) = window(&parts, tilt, log_moment);
         let (low, high) = ((low / step).floor(), (high / step).ceil());
         let points = high - low + 1.0;
-        if !(points <= MOST_POINTS as f64) {
+        // Not a number is in no range.
+        if !(0.0..=MOST_POINTS as f64).contains(&points) {
             return Err(AccountingError::Grid { points, most: MOST_POINTS });
         }
         let size = (points as usize).next_power_of_two().max(16);

@@ -36,20 +36,12 @@ impl Gram {
         strategy: &Strategy,
         participation: &Participation,
     ) -> Result<Self, AccountingError> {
-        super::refuse_replace_one(neighbouring)?;
+        check_slots(neighbouring, participation)?;
         let (n, b) = (strategy.steps(), participation.min_separation());
         if participation.steps() != n {
             let participation = participation.steps();
             return Err(AccountingError::Lengths { strategy: n, participation });
         }
-        if !participation.is_unbounded() {
-            return Err(AccountingError::Participations {
-                separation: b,
-                participations: participation.max_participations(),
-                most: n.div_ceil(b),
-            });
-        }
-        super::check_count("slots", b as u64, MOST_SLOTS as u64)?;
         let mut entries = match strategy.as_toeplitz() {
             Some(column) => of_shifts(&first_mean(column, n, b), b),
             None => of_rows(strategy, b),
@@ -110,6 +102,23 @@ impl Gram {
         let of_lag = |w: usize| (w..self.slots).map(|i| self.entry(i, i - w)).fold(0.0, f64::max);
         (0..self.slots).map(of_lag).collect()
     }
+}
+
+/// That slots can be accounted for, whatever the strategy.
+pub(crate) fn check_slots(
+    neighbouring: Neighbouring,
+    participation: &Participation,
+) -> Result<(), AccountingError> {
+    super::refuse_replace_one(neighbouring)?;
+    let (n, b) = (participation.steps(), participation.min_separation());
+    if !participation.is_unbounded() {
+        return Err(AccountingError::Participations {
+            separation: b,
+            participations: participation.max_participations(),
+            most: n.div_ceil(b),
+        });
+    }
+    super::check_count("slots", b as u64, MOST_SLOTS as u64)
 }
 
 /// `m_0`, from the absolute values of the first column.

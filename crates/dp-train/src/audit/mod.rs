@@ -35,7 +35,7 @@
 //! several tiles ([`spread`]), the same after saving and loading, and sums that the CPU engine
 //! clipped ([`examples`]). See [`part`].
 
-use crate::plan::DpPlan;
+use crate::plan::{DpPlan, Sampling};
 use crate::seeds::{NoiseKey, RunSeed};
 
 pub mod canary;
@@ -108,6 +108,10 @@ pub fn audit_mechanism(
     mechanism: impl Fn(&DpPlan, &Canary, World, NoiseKey) -> Result<Released, AuditError> + Sync,
 ) -> Result<AuditReport, AuditError> {
     let runs = trials.div_ceil(CANARIES as u64);
+    let sampling = plan.request().sampling;
+    if sampling != Sampling::FixedOrder {
+        return Err(AuditError::Sampling { sampling });
+    }
     if runs < 10 {
         return Err(AuditError::Trials { trials });
     }

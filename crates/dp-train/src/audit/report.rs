@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::engine::EngineError;
 use crate::gradient::GradientError;
 use crate::mechanism::MechanismError;
-use crate::plan::PlanError;
+use crate::plan::{PlanError, Sampling};
 
 /// What an audit found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -141,6 +141,14 @@ pub enum AuditError {
     Trials {
         /// The number given.
         trials: u64,
+    },
+    /// The attack is on noise alone, in steps that are known; where these are secret it would prove too much.
+    #[error(
+        "the audit attacks runs in a fixed order, but the plan is for {sampling}: there is no attack on that yet"
+    )]
+    Sampling {
+        /// That of the plan.
+        sampling: Sampling,
     },
     /// The plan cannot be made for the audit's number of coordinates.
     #[error(transparent)]

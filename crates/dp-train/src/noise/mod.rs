@@ -132,6 +132,10 @@ impl NoiseStream {
         self.key.origin()
     }
 
+    pub(crate) fn key(&self) -> &NoiseKey {
+        &self.key
+    }
+
     /// Adds `scale` times the next row to `target` and moves on. O(p d) on average; with few diagonals of
     /// `C`, every sixteenth call does the work of sixteen.
     ///

@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use crate::accounting::AccountingError;
 use crate::calibration::CalibrationError;
 use crate::noise::NoiseError;
 
@@ -14,6 +15,9 @@ pub enum PlanError {
     /// There is no noise for this privacy.
     #[error(transparent)]
     Calibration(#[from] CalibrationError),
+    /// The accountant does not cover the sampling, or finds no noise for it.
+    #[error(transparent)]
+    Accounting(#[from] AccountingError),
     /// `k` was left out, and the steps are not whole epochs.
     #[error(
         "steps = {steps} is not a multiple of separation = {separation}: say how many \

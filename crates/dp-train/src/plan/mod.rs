@@ -15,9 +15,11 @@ use crate::noise::{self, NoiseError};
 
 mod error;
 mod request;
+mod sampling;
 
 pub use error::PlanError;
 pub use request::{Budget, Clipping, PlanRequest, StrategyFor};
+pub use sampling::{Amplification, Sampling};
 
 /// The numbers of a plan, as they stand in files. Anyone can write such a record;
 /// only a [`DpPlan`] was computed.
@@ -39,6 +41,10 @@ pub struct PlanRecord {
     pub sensitivity: Sensitivity,
     /// Standard deviation of the noise over the sensitivity of `C X`.
     pub noise_multiplier: f64,
+    /// Where the batches are secret: what that is worth. None in a fixed order, where the multiplier is that of one
+    /// Gaussian release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub amplification: Option<Amplification>,
     /// By how much more than the clip norm one example may move a sum because sums are rounded, relatively. 0 in
     /// plans of the first version, which did not allow for it.
     #[serde(default)]
@@ -63,7 +69,8 @@ pub struct PlanRecord {
 ///
 /// # Guarantees
 /// * The whole training of `n` steps is `(epsilon, delta)`-private for data sets that differ as
-///   `neighbouring` says, if each example takes part at most `k` times, `b` steps apart.
+///   `neighbouring` says, if each example takes part at most `k` times, `b` steps apart; in balls-in-bins, if moreover it
+///   is in a batch of its own uniform drawing that nobody knows.
 /// * `noise_std = noise_multiplier x sens(C) x clip_norm x` (2 for replace-one, else 1) `x (1 + sum_rounding)`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "PlanRecord", into = "PlanRecord")]
@@ -152,11 +159,21 @@ impl DpPlan {
         {
             return Err(PlanError::Noise(NoiseError::KeptRows { rows, most }));
         }
-        let noise_multiplier = calibration::multiplier(request.epsilon, request.delta)?;
         let sensitivity = sensitivity::of(&strategy, &participation)?;
         if !SENSITIVITIES.contains(&sensitivity.value) {
             return Err(PlanError::Sensitivity { sensitivity: sensitivity.value });
         }
+        let (noise_multiplier, amplification) = match request.sampling {
+            Sampling::FixedOrder => {
+                (calibration::multiplier(request.epsilon, request.delta)?, None)
+            }
+            Sampling::BallsInBins => {
+                let value = sensitivity.value;
+                let (multiplier, found) =
+                    Amplification::of(&request, &participation, &strategy, value)?;
+                (multiplier, Some(found))
+            }
+        };
         if !has_known_noise(&request) {
             check_noise(&request, &strategy)?;
         }
@@ -174,6 +191,7 @@ impl DpPlan {
             strategy: (request.method == Method::Own).then(|| strategy.record()),
             sensitivity,
             noise_multiplier,
+            amplification,
             sum_rounding: SUM_ROUNDING,
             noise_std,
             loss,
@@ -353,6 +371,13 @@ impl fmt::Display for DpPlan {
             plan.sensitivity.value, plan.sensitivity.method
         )?;
         writeln!(f, "noise multiplier   {:.6}", plan.noise_multiplier)?;
+        if let Some(found) = &plan.amplification {
+            writeln!(
+                f,
+                "sampling           {}: {:.6} in a fixed order; delta at most {:.3e} (remove), {:.3e} (add)",
+                ask.sampling, found.unamplified_multiplier, found.delta_remove, found.delta_add
+            )?;
+        }
         writeln!(f, "clip norm          {}, batch size {}", ask.clip_norm, ask.batch_size)?;
         writeln!(f, "noise std          {:.6} per coordinate of Z", plan.noise_std)?;
         writeln!(

@@ -3,7 +3,9 @@
 use mf_core::{Method, Participation, Sgd, Workload};
 use serde::{Deserialize, Serialize};
 
+use super::sampling::Sampling;
 use super::{DpPlan, PlanError};
+use crate::accounting::gram;
 use crate::calibration::{self, Neighbouring};
 use crate::gradient::{CLIP_NORMS, MOST_EXAMPLES};
 
@@ -94,6 +96,9 @@ pub struct PlanRequest {
     /// Which data sets are neighbours.
     #[serde(default)]
     pub neighbouring: Neighbouring,
+    /// How the batches are made.
+    #[serde(default, skip_serializing_if = "Sampling::is_fixed_order")]
+    pub sampling: Sampling,
     /// `d`, the number of parameters.
     pub dim: usize,
     /// Rows of `Z` that the noise keeps in memory where it could draw them again; all if left out.
@@ -103,7 +108,7 @@ pub struct PlanRequest {
 }
 
 impl PlanRequest {
-    /// A request with a constant learning rate, zero-out neighbours and all rows of noise kept. What is not given
+    /// A request with a constant learning rate, zero-out neighbours, a fixed order and all rows of noise kept. What is not given
     /// here can be set by the methods below or by the fields.
     pub fn new(
         method: Method,
@@ -127,6 +132,7 @@ impl PlanRequest {
             epsilon: budget.epsilon,
             delta: budget.delta,
             neighbouring: Neighbouring::default(),
+            sampling: Sampling::default(),
             dim,
             keep_rows: None,
         }
@@ -148,6 +154,12 @@ impl PlanRequest {
     /// The same request for other neighbours.
     pub fn with_neighbouring(mut self, neighbouring: Neighbouring) -> Self {
         self.neighbouring = neighbouring;
+        self
+    }
+
+    /// The same request for batches that are made otherwise.
+    pub fn with_sampling(mut self, sampling: Sampling) -> Self {
+        self.sampling = sampling;
         self
     }
 
@@ -238,6 +250,11 @@ impl PlanRequest {
         if self.batch_size > MOST_EXAMPLES {
             return Err(PlanError::BatchSize { batch_size: self.batch_size });
         }
-        Ok(())
+        match self.sampling {
+            Sampling::FixedOrder => Ok(()),
+            Sampling::BallsInBins => {
+                Ok(gram::check_slots(self.neighbouring, &self.participation()?)?)
+            }
+        }
     }
 }

@@ -71,7 +71,8 @@ impl Training {
             serde_json::from_slice(&ledger).map_err(|_| ResumeError::Checksum)?;
         let mechanism = Mechanism::load(&plan, &mut rest)?;
         check_end(rest)?;
-        let batches = Batches::new(examples, request.batch_size, seed);
+        // The key of the checkpoint gives the same slots again.
+        let batches = Batches::of(request, examples, seed, mechanism.key());
         let batches = batches.map_err(|_| ResumeError::OtherRun)?;
         let taken = mechanism.next_step();
         let same_data = ledger.realized().examples == examples as usize

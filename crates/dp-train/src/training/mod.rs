@@ -2,7 +2,7 @@
 //!
 //! One step of the paper's Algorithm 1:
 //!
-//! 1. the next batch of the fixed order is entered in the ledger, which refuses what the plan does not cover;
+//! 1. the next batch is entered in the ledger, which refuses what the plan does not cover;
 //! 2. the caller adds the gradients of its examples to a sum, which clips them;
 //! 3. the mechanism adds the noise of the step and divides by the batch size;
 //! 4. momentum and decay move the parameters.
@@ -42,8 +42,8 @@ pub struct Training {
 }
 
 impl Training {
-    /// A run before its first step, with the order of `examples` from the seed. The learning rate is
-    /// multiplied by the plan's rate of the step, if it has a schedule.
+    /// A run before its first step, with the order of `examples` from the seed, or their slots from the key if the plan
+    /// is for balls-in-bins. The learning rate is multiplied by the plan's rate of the step, if it has a schedule.
     ///
     /// # Errors
     /// [`TrainingError`] if data, model or rate are not those of the plan.
@@ -63,7 +63,7 @@ impl Training {
         if !(learning_rate > 0.0 && learning_rate.is_finite()) {
             return Err(TrainingError::LearningRate { learning_rate });
         }
-        let batches = Batches::new(examples, request.batch_size, seed)?;
+        let batches = Batches::of(request, examples, seed, &key)?;
         if batches.per_epoch() < request.min_separation {
             return Err(TrainingError::Separation {
                 planned: request.min_separation,

@@ -103,6 +103,21 @@ impl SlowStrategy {
         Self { rows, toeplitz: Some(c) }
     }
 
+    /// `<m_i, m_j>` of the slot means `m_i = sum_l |C e_{i + l b}|`, by rows: by the definition. O(n p + n b^2).
+    pub(super) fn gram(&self, slots: usize) -> Vec<f64> {
+        let mut entries = vec![0.0; slots * slots];
+        for (t, row) in self.rows.iter().enumerate() {
+            let mut means = vec![0.0; slots];
+            for (lag, c) in row.iter().enumerate() {
+                means[(t - lag) % slots] += c.abs();
+            }
+            for (i, j) in (0..slots).flat_map(|i| (0..slots).map(move |j| (i, j))) {
+                entries[i * slots + j] += means[i] * means[j];
+            }
+        }
+        entries
+    }
+
     /// The strategy that a certificate gives: by its rows, or Toeplitz by few numbers: `C g = 1` by substitution,
     /// buffers by their powers.
     pub(super) fn recorded(recorded: &StrategyRecord, steps: usize) -> Self {

@@ -6,6 +6,7 @@ use super::reference::SlowStrategy;
 use super::{TOLERANCE, Verdict};
 use crate::certificate::Certificate;
 use crate::fingerprint::Fingerprint;
+use crate::plan::Sampling;
 
 /// Entries of the largest tables that are made: 1 GiB of doubles.
 const MOST_ENTRIES: usize = 1 << 27;
@@ -26,11 +27,16 @@ impl Verdict {
         // Where bands overlap, every column is charged with every other.
         let overlapping = if bands > b && k > 1 { n } else { 1 };
         let work = overlapping.saturating_mul(n).saturating_mul(k.max(bands));
+        // The Gram matrix of slots is made by its definition.
+        let slots = if plan.request.sampling == Sampling::BallsInBins { b } else { 1 };
+        let work = work.max(n.saturating_mul(slots.saturating_mul(slots)));
         let few = |size: usize| n.saturating_mul(size.saturating_add(4)) <= MOST_ENTRIES;
         if !(few(bands) && few(k) && work <= MOST_WORK) {
             self.find(
                 false,
-                format!("bands: {n} steps, {bands} bands and {k} uses are too many to check"),
+                format!(
+                    "bands: {n} steps, {bands} bands, {k} uses and {slots} slots are too many to check"
+                ),
             );
             return None;
         }

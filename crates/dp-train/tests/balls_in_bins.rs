@@ -1,0 +1,209 @@
+//! Runs whose batches are secret: the plan, the slots, the certificate.
+
+use dp_train::audit::{AuditError, audit};
+use dp_train::calibration::Neighbouring;
+use dp_train::certificate::{Certificate, Disclosure};
+use dp_train::gradient::ClippedSum;
+use dp_train::plan::{DpPlan, PlanError, PlanRequest, Sampling};
+use dp_train::seal::Seal;
+use dp_train::seeds::{NoiseKey, RunSeed};
+use dp_train::training::{Training, TrainingError};
+use dp_train::verification::verify;
+use dp_train::{Budget, Clipping};
+use mf_core::{Method, Participation, Sgd};
+use serde_json::{Value, json};
+
+const EXAMPLES: u32 = 60;
+
+/// Four epochs of 12 steps, 5 of the 60 examples in each on average.
+fn request(method: Method) -> PlanRequest {
+    PlanRequest::new(
+        method,
+        Sgd::new(0.999, 0.9).unwrap(),
+        Participation::epochs(4, 12).unwrap(),
+        Budget { epsilon: 4.0, delta: 1e-5 },
+        Clipping { batch_size: 5, clip_norm: 1.5 },
+        3,
+    )
+    .with_sampling(Sampling::BallsInBins)
+}
+
+fn methods() -> [Method; 6] {
+    [
+        Method::Identity,
+        Method::Bsr { bands: 12 },
+        Method::Bsr { bands: 20 },
+        Method::Bisr { bands: 3 },
+        Method::NormalizedSquareRoot { bands: 6 },
+        Method::Toeplitz { bands: 4 },
+    ]
+}
+
+fn run(plan: DpPlan, key: NoiseKey) -> Training {
+    Training::new(plan, vec![0.1; 3], EXAMPLES, 0.05, RunSeed(7), key).unwrap()
+}
+
+fn clip(parameters: &[f32], batch: &[u32], sum: &mut ClippedSum) -> Result<(), TrainingError> {
+    for &example in batch {
+        let row: Vec<f32> = parameters.iter().map(|x| x - (example % 7) as f32).collect();
+        sum.add(&row)?;
+    }
+    Ok(())
+}
+
+fn certificate(training: &Training) -> Certificate {
+    Certificate::of(training, Disclosure::default())
+}
+
+#[test]
+fn secret_batches_need_less_noise_and_a_plan_says_how_much() {
+    for method in methods() {
+        let secret = request(method).plan().unwrap();
+        let known = request(method).with_sampling(Sampling::FixedOrder).plan().unwrap();
+        let (record, found) = (secret.record(), secret.record().amplification.unwrap());
+        assert_eq!(found.unamplified_multiplier, known.record().noise_multiplier);
+        assert!(secret.noise_std() < 0.97 * known.noise_std(), "{method}");
+        assert!(found.delta_remove.max(found.delta_add) <= 1e-5, "{method}");
+        let gain = secret.noise_std() / known.noise_std();
+        assert!(
+            (record.iterate_noise_std / known.record().iterate_noise_std / gain - 1.0).abs()
+                < 1e-12
+        );
+        let text = serde_json::to_string(&secret).unwrap();
+        assert_eq!(serde_json::from_str::<DpPlan>(&text).unwrap(), secret);
+        let fixed = serde_json::to_value(&known).unwrap();
+        assert!(fixed.get("amplification").is_none() && fixed["request"].get("sampling").is_none());
+    }
+}
+
+/// One batch per epoch holds everyone: there is nothing to be secret.
+#[test]
+fn one_slot_is_a_fixed_order() {
+    let one = PlanRequest { steps: 4, min_separation: 1, ..request(Method::Bsr { bands: 3 }) };
+    let known = one.clone().with_sampling(Sampling::FixedOrder).plan().unwrap();
+    let ratio = one.plan().unwrap().noise_std() / known.noise_std();
+    assert!((ratio - 1.0).abs() < 1e-6, "{ratio}");
+}
+
+#[test]
+fn what_the_accountant_does_not_cover_has_no_plan() {
+    let other = request(Method::Identity).with_neighbouring(Neighbouring::ReplaceOne);
+    let error = other.plan().unwrap_err();
+    assert!(matches!(error, PlanError::Accounting(_)), "{error}");
+    let fewer = PlanRequest { max_participations: Some(2), ..request(Method::Identity) };
+    assert!(fewer.plan().is_err());
+    let plan = request(Method::Identity).plan().unwrap();
+    assert!(matches!(audit(&plan, 1000, RunSeed(1)), Err(AuditError::Sampling { .. })));
+}
+
+#[test]
+fn every_example_is_used_once_per_epoch_in_batches_that_only_the_key_decides() {
+    let plan = || request(Method::Bsr { bands: 12 }).plan().unwrap();
+    let batches = |mut training: Training| -> Vec<Vec<u32>> {
+        let mut all = Vec::new();
+        while !training.is_finished() {
+            let step = training.step(|parameters, batch, sum| {
+                all.push(batch.to_vec());
+                clip(parameters, batch, sum)
+            });
+            step.unwrap();
+        }
+        assert!(verify(&certificate(&training)).holds(), "{}", verify(&certificate(&training)));
+        all
+    };
+    let all = batches(run(plan(), NoiseKey::fixed(RunSeed(1))));
+    assert_eq!(all.len(), 48);
+    let mut epoch: Vec<u32> = all[..12].concat();
+    epoch.sort_unstable();
+    assert_eq!(epoch, (0..EXAMPLES).collect::<Vec<_>>());
+    assert!((12..48).all(|step| all[step] == all[step - 12]));
+    let sizes: Vec<usize> = all[..12].iter().map(Vec::len).collect();
+    assert!(sizes.iter().any(|&size| size != 5), "{sizes:?}");
+    assert_eq!(all, batches(run(plan(), NoiseKey::fixed(RunSeed(1)))));
+    assert_ne!(all, batches(run(plan(), NoiseKey::fixed(RunSeed(2)))));
+    // The public seed has no part in it.
+    let key = NoiseKey::fixed(RunSeed(1));
+    let other = Training::new(plan(), vec![0.1; 3], EXAMPLES, 0.05, RunSeed(8), key).unwrap();
+    assert_eq!(all, batches(other));
+}
+
+#[test]
+fn a_run_goes_on_with_the_same_slots() {
+    let seal = Seal::default();
+    let key = || NoiseKey::fixed(RunSeed(3));
+    let plan = || request(Method::Bisr { bands: 3 }).plan().unwrap();
+    let mut whole = run(plan(), key());
+    while !whole.is_finished() {
+        whole.step(clip).unwrap();
+    }
+    for stop in [1, 11, 12, 13, 47] {
+        let mut first = run(plan(), key());
+        for _ in 0..stop {
+            first.step(clip).unwrap();
+        }
+        assert!(verify(&certificate(&first)).holds(), "after {stop} steps");
+        let mut bytes = Vec::new();
+        first.save(&mut bytes, &seal, b"").unwrap();
+        let load = |plan: DpPlan| {
+            Training::load(plan, EXAMPLES, 0.05, RunSeed(7), &seal, bytes.as_slice())
+        };
+        // Not as a run in a fixed order.
+        let fixed = request(Method::Bisr { bands: 3 }).with_sampling(Sampling::FixedOrder);
+        assert!(load(fixed.plan().unwrap()).is_err());
+        let (mut rest, _) = load(plan()).unwrap();
+        while !rest.is_finished() {
+            rest.step(clip).unwrap();
+        }
+        assert_eq!(rest.parameters(), whole.parameters());
+    }
+}
+
+/// Every number that the claim rests on, changed on its own and together.
+#[test]
+fn a_certificate_with_less_noise_or_another_sampling_is_refused() {
+    for method in methods() {
+        let mut training = run(request(method).plan().unwrap(), NoiseKey::from_os().unwrap());
+        while !training.is_finished() {
+            training.step(clip).unwrap();
+        }
+        let honest = certificate(&training);
+        assert!(honest.statement.contains("as long as nobody learns which batches"));
+        let verdict = verify(&honest);
+        assert!(verdict.is_private() && verdict.epsilon == Some(4.0), "{method}\n{verdict}");
+        let refused = |change: &dyn Fn(&mut Value)| {
+            let mut text = serde_json::to_value(&honest).unwrap();
+            change(&mut text);
+            let Ok(forged) = serde_json::from_value::<Certificate>(text) else { return };
+            assert!(!verify(&forged).holds(), "{method}");
+        };
+        let scale = |value: &mut Value, by: f64| *value = json!(value.as_f64().unwrap() * by);
+        for key in ["noise_std", "noise_multiplier", "iterate_noise_std"] {
+            refused(&|text| scale(&mut text["plan"][key], 0.999));
+        }
+        // All that follow from the noise, together.
+        refused(&|text| {
+            for key in
+                ["noise_std", "noise_multiplier", "iterate_noise_std", "final_iterate_noise_std"]
+            {
+                scale(&mut text["plan"][key], 0.9);
+            }
+        });
+        for key in ["unamplified_multiplier", "delta_remove", "delta_add"] {
+            refused(&|text| scale(&mut text["plan"]["amplification"][key], 0.9));
+        }
+        refused(&|text| text["plan"]["amplification"] = Value::Null);
+        refused(&|text| drop(text["plan"]["request"].as_object_mut().unwrap().remove("sampling")));
+        refused(&|text| text["plan"]["request"]["neighbouring"] = json!("replace_one"));
+        refused(&|text| text["realised"]["examples_used"] = json!(59));
+        refused(&|text| text["realised"]["most_uses"] = json!(3));
+        // As if the order had been fixed and the noise were enough for that.
+        refused(&|text| {
+            text["plan"]["request"].as_object_mut().unwrap().remove("sampling");
+            text["plan"].as_object_mut().unwrap().remove("amplification");
+            let statement = text["statement"].as_str().unwrap();
+            text["statement"] = json!(
+                statement.replace("; as long as nobody learns which batches an example was in", "")
+            );
+        });
+    }
+}
