@@ -28,7 +28,7 @@ use rayon::prelude::*;
 
 use super::allocation::Allocation;
 use super::gram::Gram;
-use super::root::least_noise;
+use super::root::{Search, least_noise};
 use super::{AccountingError, Directions, check_delta, check_epsilon, check_noise};
 use crate::calibration::{self, MARGIN};
 
@@ -94,8 +94,8 @@ pub fn noise_std(
     let known_slot = calibration::multiplier(epsilon, delta)? * gram.largest_diagonal().sqrt();
     let solve = |split: &Split, step: f64| {
         // The slots of a split may be too alike for any gain, and the grid costs a little: then the slot counts as known.
-        let enough = 1.05 * known_slot;
-        least_noise(enough, delta, |noise| {
+        let search = Search::from(1.05 * known_slot);
+        least_noise(search, delta, |noise| {
             Ok((split.delta(noise, epsilon, step)?.worst() / delta).ln())
         })
     };

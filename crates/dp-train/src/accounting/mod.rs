@@ -84,6 +84,8 @@ pub mod cyclic;
 pub mod gram;
 pub mod allocation;
 pub mod deterministic;
+pub mod monte_carlo;
+pub mod verified;
 
 /// The least `delta` that these accountants resolve: below it the tails that they cut off would show.
 pub const LEAST_DELTA: f64 = 1e-15;

@@ -18,7 +18,7 @@
 use super::composition::{Aim, Composition, MOST_ROUNDS};
 use super::normal::Edge;
 use super::pld::{Cell, Ends, MOST_POINTS, Pld};
-use super::root::least_noise;
+use super::root::{Search, least_noise};
 use super::{
     AccountingError, Direction, Directions, check_count, check_delta, check_epsilon, check_noise,
     refuse_replace_one,
@@ -110,7 +110,7 @@ impl Poisson {
         // One direction decides, usually removal; the other is looked at where that one ends.
         let mut direction = Direction::Remove;
         for _ in 0..8 {
-            let found = least_noise(enough, delta, |s| {
+            let found = least_noise(Search::from(enough), delta, |s| {
                 Ok((self.delta_in(direction, s, epsilon)? / delta).ln())
             })? * (1.0 + MARGIN);
             if self.delta(found, epsilon)?.worst() <= delta {
