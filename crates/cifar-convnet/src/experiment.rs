@@ -200,6 +200,7 @@ impl Config {
             delta: guarantee.delta,
             neighbouring: guarantee.neighbouring,
             sampling: guarantee.sampling,
+            accountant: guarantee.accountant,
             dim: self.model.architecture(&self.data)?.parameter_count(),
             keep_rows: noise.keep_rows,
         })

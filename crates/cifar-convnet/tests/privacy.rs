@@ -34,6 +34,49 @@ fn calibration_goes_both_ways() {
     bandroot("calibrate --delta 1e-5").assert().code(2);
 }
 
+/// Reference values: dp_accounting 0.6.0 for Poisson batches; for slots, the numpy prototype of the notes that the
+/// accountant was written from, and the noise without amplification.
+#[test]
+fn calibration_knows_how_batches_are_made() {
+    let poisson =
+        "calibrate --sampling poisson --probability 0.01 --steps 1000 --delta 1e-5 --json";
+    let found = json(&format!("{poisson} --noise-multiplier 1"));
+    let near =
+        |value: &Value, expected: f64| (value.as_f64().unwrap() / expected - 1.0).abs() < 1e-6;
+    assert!(near(&found["epsilon"], 1.828_243_6) && near(&found["epsilon_add"], 1.416_672_5));
+    let back = json(&format!("{poisson} --epsilon {}", found["epsilon"]));
+    assert!(near(&back["noise_multiplier"], 1.0));
+    let cyclic = "calibrate --sampling cyclic-poisson --probability 0.1 --bands 10 --steps 1000 --delta 1e-5";
+    let found = json(&format!("{cyclic} --epsilon 8 --json"));
+    assert!((found["noise_multiplier"].as_f64().unwrap() / 0.935_927 - 1.0).abs() < 1e-4);
+    let slots = "calibrate --sampling balls-in-bins --method bsr --bands 100 --alpha 0.999 --beta 0.9 --steps 1000 \
+                 --separation 100 --delta 1e-5";
+    let found = json(&format!("{slots} --epsilon 8 --json"));
+    let number = |key: &str| found[key].as_f64().unwrap();
+    assert!((6.34..6.45).contains(&number("noise_std")), "{found}");
+    assert!((6.34..6.70).contains(&number("deterministic_noise_std")), "{found}");
+    assert!((number("unamplified_noise_std") / 7.404 - 1.0).abs() < 1e-4, "{found}");
+    assert!(number("upper_remove").max(number("upper_add")) + number("failure") <= 1e-5);
+    for (command, words) in [
+        ("calibrate --sampling poisson --epsilon 1 --delta 1e-5 --steps 9", "--probability"),
+        ("calibrate --sampling poisson --epsilon 1 --delta 1e-5 --probability 0.1", "--steps"),
+        (
+            "calibrate --sampling poisson --epsilon 1 --delta 1e-5 --steps 9 --probability 2",
+            "probability",
+        ),
+        (
+            "calibrate --sampling cyclic-poisson --epsilon 1 --delta 1e-5 --steps 9 --probability 1",
+            "--bands",
+        ),
+        (
+            "calibrate --sampling balls-in-bins --epsilon 1 --delta 1e-5 --steps 9 --separation 3",
+            "--method",
+        ),
+    ] {
+        refused(command, 2, &[words]);
+    }
+}
+
 #[test]
 fn a_plan_is_a_file_that_reads_back_as_itself() {
     let output = bandroot(&format!("plan {} --set privacy.clip_norm=10.0 --json", config()))
@@ -181,6 +224,7 @@ fn certificate(method: Method, key: KeyOrigin) -> Certificate {
         delta: 1e-5,
         neighbouring: Default::default(),
         sampling: Default::default(),
+        accountant: Default::default(),
         dim: 7,
         keep_rows: None,
     })

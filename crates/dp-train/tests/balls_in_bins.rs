@@ -4,7 +4,7 @@ use dp_train::audit::{AuditError, audit};
 use dp_train::calibration::Neighbouring;
 use dp_train::certificate::{Certificate, Disclosure};
 use dp_train::gradient::ClippedSum;
-use dp_train::plan::{DpPlan, PlanError, PlanRequest, Sampling};
+use dp_train::plan::{Accountant, DpPlan, PlanError, PlanRequest, Sampling};
 use dp_train::seal::Seal;
 use dp_train::seeds::{NoiseKey, RunSeed};
 use dp_train::training::{Training, TrainingError};
@@ -74,6 +74,33 @@ fn secret_batches_need_less_noise_and_a_plan_says_how_much() {
         let fixed = serde_json::to_value(&known).unwrap();
         assert!(fixed.get("amplification").is_none() && fixed["request"].get("sampling").is_none());
     }
+}
+
+/// Sampling finds less noise, the plan is the same whenever it is made, and a check with other coins agrees.
+#[test]
+fn noise_that_was_verified_by_sampling_is_verified_again() {
+    let verified = || request(Method::Bsr { bands: 12 }).with_accountant(Accountant::Verified);
+    let plan = verified().plan().unwrap();
+    let certain = request(Method::Bsr { bands: 12 }).plan().unwrap();
+    let found = plan.record().amplification.unwrap();
+    assert!(found.samples > 1000 && found.failure <= 1e-9);
+    assert!(plan.noise_std() < 0.99 * certain.noise_std());
+    assert!(found.delta_remove.max(found.delta_add) + found.failure <= 1e-5);
+    assert_eq!(verified().plan().unwrap(), plan);
+    let mut training = run(plan, NoiseKey::from_os().unwrap());
+    while !training.is_finished() {
+        training.step(clip).unwrap();
+    }
+    let honest = certificate(&training);
+    let verdict = verify(&honest);
+    assert!(verdict.is_private(), "{verdict}");
+    assert!(verdict.to_string().contains("samples of its own"), "{verdict}");
+    // The same noise is too little for the bound without sampling, which is all that this one claims.
+    let mut forged = honest;
+    forged.plan.request.accountant = Accountant::Deterministic;
+    assert!(!verify(&forged).holds());
+    let fixed = verified().with_sampling(Sampling::FixedOrder);
+    assert_eq!(fixed.plan().unwrap_err(), PlanError::NoChoice);
 }
 
 /// One batch per epoch holds everyone: there is nothing to be secret.

@@ -32,6 +32,7 @@ fn plan(method: Method, clip_norm: f64) -> DpPlan {
         delta: 1e-5,
         neighbouring: Default::default(),
         sampling: Default::default(),
+        accountant: Default::default(),
         dim: DIM,
         keep_rows: None,
     })

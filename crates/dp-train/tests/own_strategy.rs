@@ -232,6 +232,7 @@ fn what_a_request_leaves_out_can_be_set() {
         learning_rates: Some(rates),
         neighbouring: Neighbouring::ReplaceOne,
         sampling: Default::default(),
+        accountant: Default::default(),
         keep_rows: Some(2),
         ..request(Method::Bisr { bands: 4 })
     };

@@ -29,6 +29,7 @@ fn request(method: Method) -> PlanRequest {
         delta: 1e-5,
         neighbouring: Neighbouring::ZeroOut,
         sampling: Default::default(),
+        accountant: Default::default(),
         dim: 1000,
         keep_rows: None,
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use dp_train::Neighbouring;
-use dp_train::plan::Sampling;
+use dp_train::plan::{Accountant, Sampling};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
@@ -62,6 +62,14 @@ pub struct Guarantee {
         serialize_with = "super::kebab_case"
     )]
     pub sampling: Sampling,
+    /// How the noise for secret batches is found: by a bound that needs no coins, or verified by sampling, which takes
+    /// some ten seconds and finds up to a tenth less noise.
+    #[serde(
+        default,
+        skip_serializing_if = "super::is_default",
+        serialize_with = "super::kebab_case"
+    )]
+    pub accountant: Accountant,
     /// The gradient of every example is scaled down to at most this norm.
     pub clip_norm: f64,
     /// Draws the noise from this seed instead of a secret key: the run is then reproducible and not

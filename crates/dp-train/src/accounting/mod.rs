@@ -224,6 +224,9 @@ pub enum AccountingError {
         /// The delta asked for.
         delta: f64,
     },
+    /// The operating system has no random bytes to sample with.
+    #[error("the operating system has no random bytes to sample with")]
+    NoEntropy,
     /// The unamplified mechanism cannot be calibrated.
     #[error(transparent)]
     Calibration(#[from] CalibrationError),

@@ -18,6 +18,11 @@ pub enum PlanError {
     /// The accountant does not cover the sampling, or finds no noise for it.
     #[error(transparent)]
     Accounting(#[from] AccountingError),
+    /// An accountant was chosen where there is only one.
+    #[error(
+        "the accountant can be chosen for secret batches only: in a fixed order the noise is exact"
+    )]
+    NoChoice,
     /// `k` was left out, and the steps are not whole epochs.
     #[error(
         "steps = {steps} is not a multiple of separation = {separation}: say how many \

@@ -19,7 +19,7 @@ mod sampling;
 
 pub use error::PlanError;
 pub use request::{Budget, Clipping, PlanRequest, StrategyFor};
-pub use sampling::{Amplification, Sampling};
+pub use sampling::{Accountant, Amplification, Sampling};
 
 /// The numbers of a plan, as they stand in files. Anyone can write such a record;
 /// only a [`DpPlan`] was computed.

@@ -3,7 +3,7 @@
 use mf_core::{Method, Participation, Sgd, Workload};
 use serde::{Deserialize, Serialize};
 
-use super::sampling::Sampling;
+use super::sampling::{Accountant, Sampling};
 use super::{DpPlan, PlanError};
 use crate::accounting::gram;
 use crate::calibration::{self, Neighbouring};
@@ -99,6 +99,9 @@ pub struct PlanRequest {
     /// How the batches are made.
     #[serde(default, skip_serializing_if = "Sampling::is_fixed_order")]
     pub sampling: Sampling,
+    /// How the noise for secret batches is found.
+    #[serde(default, skip_serializing_if = "Accountant::is_default")]
+    pub accountant: Accountant,
     /// `d`, the number of parameters.
     pub dim: usize,
     /// Rows of `Z` that the noise keeps in memory where it could draw them again; all if left out.
@@ -133,6 +136,7 @@ impl PlanRequest {
             delta: budget.delta,
             neighbouring: Neighbouring::default(),
             sampling: Sampling::default(),
+            accountant: Accountant::default(),
             dim,
             keep_rows: None,
         }
@@ -160,6 +164,12 @@ impl PlanRequest {
     /// The same request for batches that are made otherwise.
     pub fn with_sampling(mut self, sampling: Sampling) -> Self {
         self.sampling = sampling;
+        self
+    }
+
+    /// The same request with the noise for secret batches found otherwise.
+    pub fn with_accountant(mut self, accountant: Accountant) -> Self {
+        self.accountant = accountant;
         self
     }
 
@@ -251,6 +261,7 @@ impl PlanRequest {
             return Err(PlanError::BatchSize { batch_size: self.batch_size });
         }
         match self.sampling {
+            Sampling::FixedOrder if !self.accountant.is_default() => Err(PlanError::NoChoice),
             Sampling::FixedOrder => Ok(()),
             Sampling::BallsInBins => {
                 Ok(gram::check_slots(self.neighbouring, &self.participation()?)?)

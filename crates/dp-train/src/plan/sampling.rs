@@ -6,10 +6,12 @@ use mf_core::{Participation, Strategy};
 use serde::{Deserialize, Serialize};
 
 use super::PlanRequest;
-use crate::accounting::AccountingError;
-use crate::accounting::deterministic::{self, DeterministicBound};
+use crate::accounting::deterministic::{self, DeterministicNoise};
 use crate::accounting::gram::Gram;
+use crate::accounting::verified::{self, USUAL_SAMPLES};
+use crate::accounting::{AccountingError, Directions};
 use crate::calibration;
+use crate::fingerprint::Fingerprint;
 
 /// How the batches of a run are made. The accountant of a plan is that of its sampling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -43,6 +45,27 @@ impl fmt::Display for Sampling {
     }
 }
 
+/// How the noise for secret batches is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "config", derive(clap::ValueEnum, schemars::JsonSchema))]
+#[cfg_attr(feature = "config", schemars(rename_all = "kebab-case"))]
+pub enum Accountant {
+    /// By a bound that needs no coins: a second, and the same digits everywhere.
+    #[default]
+    Deterministic,
+    /// By sampling, with less noise: some ten seconds. That the samples deceive has a probability below 1e-4 delta, which
+    /// is part of delta.
+    Verified,
+}
+
+impl Accountant {
+    /// Whether it is the one of a fixed order, which has no choice.
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// What the accountant of a sampling found: how far it hides an example beyond the noise.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -53,15 +76,15 @@ pub struct Amplification {
     pub delta_remove: f64,
     /// The same the other way round.
     pub delta_add: f64,
-    /// Classes of slots that the bound looks at one by one ([`deterministic`]).
-    pub classes: usize,
-    /// Slots of a class.
-    pub slots_per_class: usize,
+    /// Samples behind these two; 0 if they need none.
+    pub samples: u64,
+    /// The probability that the samples deceive, which is part of `delta`.
+    pub failure: f64,
 }
 
 impl Amplification {
-    /// The noise of a strategy in slots, over its sensitivity, by the bound without sampling. About a second for 100
-    /// slots.
+    /// The noise of a strategy in slots, over its sensitivity. About a second for 100 slots, or ten if it is to be
+    /// verified by sampling.
     ///
     /// # Errors
     /// [`AccountingError`] if it covers something else, or finds none.
@@ -73,15 +96,35 @@ impl Amplification {
     ) -> Result<(f64, Self), AccountingError> {
         let PlanRequest { epsilon, delta, neighbouring, .. } = *request;
         let gram = Gram::of(neighbouring, strategy, participation)?;
-        let found = deterministic::noise_std(&gram, epsilon, delta)?;
-        let DeterministicBound { delta, classes, slots_per_class } = found.bound;
-        let amplification = Self {
-            unamplified_multiplier: calibration::multiplier(epsilon, request.delta)?,
-            delta_remove: delta.remove,
-            delta_add: delta.add,
-            classes,
-            slots_per_class,
+        let unamplified_multiplier = calibration::multiplier(epsilon, delta)?;
+        let certain = |found: DeterministicNoise| {
+            let Directions { remove, add } = found.bound.delta;
+            let amplification = Self {
+                unamplified_multiplier,
+                delta_remove: remove,
+                delta_add: add,
+                samples: 0,
+                failure: 0.0,
+            };
+            (found.noise_std / sensitivity, amplification)
         };
-        Ok((found.noise_std / sensitivity, amplification))
+        match request.accountant {
+            Accountant::Deterministic => {
+                Ok(certain(deterministic::noise_std(&gram, epsilon, delta)?))
+            }
+            Accountant::Verified => {
+                let seed = *Fingerprint::of(strategy).bytes();
+                let found = verified::noise_std(&gram, epsilon, delta, seed, USUAL_SAMPLES)?;
+                let Some(bound) = found.bound else { return Ok(certain(found.deterministic)) };
+                let amplification = Self {
+                    unamplified_multiplier,
+                    delta_remove: bound.remove.upper,
+                    delta_add: bound.add.upper,
+                    samples: bound.samples,
+                    failure: found.failure,
+                };
+                Ok((found.noise_std / sensitivity, amplification))
+            }
+        }
     }
 }

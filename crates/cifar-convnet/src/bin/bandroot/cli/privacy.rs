@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use cifar_convnet::factorizations::MethodName;
+use clap::{Args, ValueEnum};
 
 use super::AofCache;
 
@@ -23,7 +24,8 @@ pub(crate) struct Calibrate {
     #[arg(long, required_unless_present = "noise_multiplier", conflicts_with = "noise_multiplier")]
     pub(crate) epsilon: Option<f64>,
 
-    /// The noise multiplier to find epsilon for
+    /// The noise multiplier to find epsilon for: noise over sensitivity, over the clip norm for poisson, over the largest
+    /// column of C for cyclic-poisson
     #[arg(long)]
     pub(crate) noise_multiplier: Option<f64>,
 
@@ -31,9 +33,55 @@ pub(crate) struct Calibrate {
     #[arg(long)]
     pub(crate) delta: f64,
 
+    /// How batches are made
+    #[arg(long, value_enum, default_value_t = CalibratedSampling::FixedOrder)]
+    pub(crate) sampling: CalibratedSampling,
+
+    /// Probability with which a step takes an example, for poisson; with which the step of its group does, for
+    /// cyclic-poisson
+    #[arg(long)]
+    pub(crate) probability: Option<f64>,
+
+    /// Number of steps n, for all but fixed-order
+    #[arg(long)]
+    pub(crate) steps: Option<usize>,
+
+    /// How C is chosen, for balls-in-bins
+    #[arg(long, value_enum)]
+    pub(crate) method: Option<MethodName>,
+
+    /// Diagonals of C, or of its inverse, as for factorize; for cyclic-poisson the number of groups
+    #[arg(long)]
+    pub(crate) bands: Option<usize>,
+
+    /// Decay factor, for balls-in-bins
+    #[arg(long, default_value_t = 1.0)]
+    pub(crate) alpha: f64,
+
+    /// Momentum, for balls-in-bins
+    #[arg(long, default_value_t = 0.0)]
+    pub(crate) beta: f64,
+
+    /// Steps b of one epoch, each example in one of them, for balls-in-bins
+    #[arg(long)]
+    pub(crate) separation: Option<usize>,
+
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// How batches are made, as far as there is an accountant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CalibratedSampling {
+    /// An order that may be known: one Gaussian release
+    FixedOrder,
+    /// Every example in one of the steps of an epoch, drawn in secret, the same in all epochs
+    BallsInBins,
+    /// DP-SGD, every step takes each example with a probability
+    Poisson,
+    /// The same from one of as many groups as C has diagonals, in turn
+    CyclicPoisson,
 }
 
 #[derive(Debug, Args)]
