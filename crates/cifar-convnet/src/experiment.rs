@@ -3,7 +3,7 @@
 use dp_train::NonPrivateRequest;
 use dp_train::calibration;
 use dp_train::model::Architecture;
-use dp_train::plan::{DpPlan, PlanError, PlanRequest};
+use dp_train::plan::{DpPlan, PlanError, PlanRequest, Sampling};
 use dp_train::training::average::Average;
 use mf_core::Sgd;
 
@@ -185,21 +185,31 @@ impl Config {
             buffers: noise.buffers,
             tolerance: noise.tolerance,
         };
+        let method = choice.method(total, per_epoch).map_err(ConfigError::Method)?;
+        let (min_separation, participations, examples) = match guarantee.sampling {
+            Sampling::FixedOrder | Sampling::BallsInBins => (per_epoch, self.training.epochs, None),
+            // An example may come again as soon as its group does.
+            Sampling::Poisson | Sampling::CyclicPoisson => {
+                let groups = method.size().unwrap_or(1).max(1);
+                (groups, total.div_ceil(groups), Some(self.data.training_examples()? as u64))
+            }
+        };
         Ok(PlanRequest {
             sgd: self.sgd()?,
             learning_rates: self.optimizer.factors(total)?,
             workload_column: None,
             strategy_for: noise.strategy_for,
-            method: choice.method(total, per_epoch).map_err(ConfigError::Method)?,
+            method,
             steps: total,
-            min_separation: per_epoch,
-            max_participations: Some(self.training.epochs),
+            min_separation,
+            max_participations: Some(participations),
             clip_norm: guarantee.clip_norm,
             batch_size: self.training.batch_size,
             epsilon: guarantee.epsilon,
             delta: guarantee.delta,
             neighbouring: guarantee.neighbouring,
             sampling: guarantee.sampling,
+            examples,
             accountant: guarantee.accountant,
             dim: self.model.architecture(&self.data)?.parameter_count(),
             keep_rows: noise.keep_rows,

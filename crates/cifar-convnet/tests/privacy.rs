@@ -34,7 +34,7 @@ fn calibration_goes_both_ways() {
     bandroot("calibrate --delta 1e-5").assert().code(2);
 }
 
-/// Reference values: dp_accounting 0.6.0 for Poisson batches; for slots, the numpy prototype of the notes that the
+/// Reference values: `dp_accounting` 0.6.0 for Poisson batches; for slots, the numpy prototype of the notes that the
 /// accountant was written from, and the noise without amplification.
 #[test]
 fn calibration_knows_how_batches_are_made() {
@@ -224,6 +224,7 @@ fn certificate(method: Method, key: KeyOrigin) -> Certificate {
         delta: 1e-5,
         neighbouring: Default::default(),
         sampling: Default::default(),
+        examples: None,
         accountant: Default::default(),
         dim: 7,
         keep_rows: None,
@@ -232,7 +233,7 @@ fn certificate(method: Method, key: KeyOrigin) -> Certificate {
     let batches = Batches::new(52, 5, RunSeed(1)).unwrap();
     let mut ledger = Ledger::new(plan.participation(), 52).unwrap();
     for step in 0..40 {
-        ledger.record(step, batches.batch(step)).unwrap();
+        ledger.record(step, &batches.batch(step)).unwrap();
     }
     Certificate::new(&plan, key, &ledger, Disclosure::default())
 }
@@ -306,6 +307,34 @@ fn the_audit_of_bsr_is_below_the_claim_and_above_three() {
     assert!(report["trials"].as_u64().unwrap() >= 2_500_000);
     assert_eq!(report["noise_as_planned"], true);
     refused(&format!("audit {config} --trials 3"), 1, &["audit-bsr.toml", "trials"]);
+}
+
+#[test]
+fn poisson_batches_are_trained_on_and_verified() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = repository("configs/textures.toml");
+    let keys = "--set data.examples=60 --set data.test_examples=20 --set training.epochs=2 --set training.batch_size=2";
+    for (name, more) in [
+        ("poisson", "--set noise.method=identity --set privacy.sampling=poisson"),
+        (
+            "cyclic",
+            "--set noise.method=bsr --set noise.bands=5 --set privacy.sampling=cyclic-poisson",
+        ),
+    ] {
+        let run = folder.path().join(name);
+        let out = run.display();
+        bandroot(&format!("train {config} --out {out} {keys} {more}")).assert().success();
+        bandroot(&format!("verify {out} --require-private")).assert().success();
+        let text = fs::read(run.join("privacy.json")).unwrap();
+        let certificate: Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!(certificate["plan"]["request"]["examples"], 60);
+        assert_eq!(certificate["realised"]["examples_used"], 0, "it is not told");
+    }
+    let poisson =
+        format!("plan {config} {keys} --set privacy.sampling=poisson --set noise.method=bsr");
+    refused(&poisson, 2, &["textures.toml", "identity", "cyclic"]);
+    let full = "--set privacy.sampling=cyclic-poisson --set noise.method=bisr";
+    refused(&format!("plan {config} {keys} {full}"), 2, &["diagonals", "bsr"]);
 }
 
 #[test]

@@ -174,7 +174,10 @@ impl Certificate {
             toeplitz: request.method.is_fitted().then(|| plan.strategy().record()),
             generator: GENERATOR.to_string(),
             noise_key,
-            realized: ledger.realized(),
+            realized: match tells_uses(plan.record(), ledger.next_step()) {
+                true => ledger.realized(),
+                false => ledger.realized().without_uses(),
+            },
             metrics,
             trials,
             held_out_examples,
@@ -239,10 +242,21 @@ fn statement(
     let PlanRequest { epsilon, delta, neighbouring, sampling, .. } = request;
     let secret = match sampling {
         Sampling::FixedOrder => "",
-        Sampling::BallsInBins => "; as long as nobody learns which batches an example was in",
+        Sampling::BallsInBins | Sampling::Poisson | Sampling::CyclicPoisson => {
+            "; as long as nobody learns which batches an example was in"
+        }
     };
     format!(
         "one run is ({epsilon}, {delta:e})-differentially private, \
          neighbours: {neighbouring}{secret}{held_out}{origins}{sweep}"
     )
+}
+
+/// Whether the uses of examples follow from so many steps of a plan, so that they tell nothing of secret batches.
+pub(crate) fn tells_uses(plan: &PlanRecord, steps: usize) -> bool {
+    match plan.request.sampling {
+        Sampling::FixedOrder => true,
+        Sampling::BallsInBins => steps.is_multiple_of(plan.participation.min_separation().max(1)),
+        Sampling::Poisson | Sampling::CyclicPoisson => false,
+    }
 }

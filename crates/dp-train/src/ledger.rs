@@ -97,7 +97,8 @@ pub struct Realized {
     pub steps: usize,
     /// Examples that the ledger knows.
     pub examples: usize,
-    /// Examples that were used at least once.
+    /// Examples that were used at least once. This and the two that follow are 0 or none where they would tell of secret
+    /// batches.
     pub examples_used: usize,
     /// Smallest distance between two uses of one example; none if none was used twice.
     pub least_gap: Option<usize>,
@@ -105,6 +106,14 @@ pub struct Realized {
     pub most_uses: usize,
     /// Steps at which the run was resumed from a checkpoint.
     pub continued_at: Vec<usize>,
+}
+
+impl Realized {
+    /// What may be told where batches are secret: how many examples were used, and how often, is then nobody's business
+    /// unless it follows from the steps alone, as after whole epochs of balls-in-bins.
+    pub(crate) fn without_uses(self) -> Self {
+        Self { examples_used: 0, least_gap: None, most_uses: 0, ..self }
+    }
 }
 
 impl Ledger {

@@ -134,15 +134,15 @@ impl NoiseKey {
         self.origin
     }
 
-    /// The stream that the slots of balls-in-bins are drawn from. Its key is a hash of this one under a label of its own:
-    /// as secret as the noise, and who learns the slots learns nothing of the noise.
-    pub(crate) fn slots(&self) -> ChaCha20Rng {
-        const LABEL: &[u8] = b"bandroot/1/slots";
+    /// The key that secret batches are drawn from: a hash of this one under a label of its own, as secret as the noise; who
+    /// learns the batches learns nothing of the noise.
+    pub(crate) fn of_batches(&self) -> [u8; 32] {
+        const LABEL: &[u8] = b"bandroot/1/batches";
         let mut hash = Sha256::new();
         hash.update((LABEL.len() as u64).to_le_bytes());
         hash.update(LABEL);
         hash.update(self.bytes);
-        ChaCha20Rng::from_seed(hash.finalize().into())
+        hash.finalize().into()
     }
 
     pub(crate) fn bytes(&self) -> &[u8; 32] {

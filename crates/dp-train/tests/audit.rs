@@ -29,6 +29,7 @@ fn plan(method: Method, steps: usize, min_separation: usize, clip_norm: f64) -> 
         delta: 1e-5,
         neighbouring: Default::default(),
         sampling: Default::default(),
+        examples: None,
         accountant: Default::default(),
         dim: 1_000_000,
         keep_rows: None,

@@ -34,6 +34,7 @@ fn plan(method: Method, clip_norm: f64) -> DpPlan {
         delta: 1e-5,
         neighbouring: Default::default(),
         sampling: Default::default(),
+        examples: None,
         accountant: Default::default(),
         dim: 1_000_000,
         keep_rows: None,

@@ -27,6 +27,7 @@ fn plan(method: Method) -> DpPlan {
         delta: 1e-5,
         neighbouring: Default::default(),
         sampling: Default::default(),
+        examples: None,
         accountant: Default::default(),
         dim: 1000,
         keep_rows: None,
@@ -50,7 +51,7 @@ fn certificate(method: Method) -> Certificate {
     let batches = Batches::new(83, 8, RunSeed(1)).unwrap();
     let mut ledger = Ledger::new(plan.participation(), 83).unwrap();
     for step in 0..30 {
-        ledger.record(step, batches.batch(step)).unwrap();
+        ledger.record(step, &batches.batch(step)).unwrap();
     }
     let metrics = vec![Metric { name: "step".into(), exposure: Exposure::Covered }];
     let disclosure = Disclosure {

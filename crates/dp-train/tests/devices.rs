@@ -56,6 +56,7 @@ fn run(device: Device) -> Result<Vec<Vec<f32>>, EngineError> {
         delta: 1e-5,
         neighbouring: Default::default(),
         sampling: Default::default(),
+        examples: None,
         accountant: Default::default(),
         dim: architecture.parameter_count(),
         keep_rows: None,

@@ -40,6 +40,7 @@ fn plan(method: Method) -> DpPlan {
         delta: 1e-5,
         neighbouring: Default::default(),
         sampling: Default::default(),
+        examples: None,
         accountant: Default::default(),
         dim: 3,
         keep_rows: None,

@@ -37,6 +37,7 @@ fn plan(method: Method, batch_size: usize) -> DpPlan {
         delta: 1e-5,
         neighbouring: Default::default(),
         sampling: Default::default(),
+        examples: None,
         accountant: Default::default(),
         dim: DIM,
         keep_rows: None,

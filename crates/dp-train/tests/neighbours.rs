@@ -32,6 +32,7 @@ fn plan(method: Method, clip_norm: f64) -> DpPlan {
         delta: 1e-5,
         neighbouring: Default::default(),
         sampling: Default::default(),
+        examples: None,
         accountant: Default::default(),
         dim: DIM,
         keep_rows: None,
@@ -50,7 +51,7 @@ fn released(plan: &DpPlan, targets: &[f32], missing: Option<u32>, adaptive: bool
     let mut parameters = vec![0.1_f32; DIM];
     let mut sums = Vec::new();
     for step in 0..plan.request().steps {
-        ledger.record(step, batches.batch(step)).unwrap();
+        ledger.record(step, &batches.batch(step)).unwrap();
         let mut gradients = PerSampleGradients::new(DIM);
         for &example in batches.batch(step).iter().filter(|example| Some(**example) != missing) {
             let input: Vec<f32> =

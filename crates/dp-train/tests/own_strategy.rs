@@ -51,7 +51,7 @@ fn certificate(plan: &DpPlan) -> Certificate {
     let batches = Batches::new(52, 5, RunSeed(1)).unwrap();
     let mut ledger = Ledger::new(plan.participation(), 52).unwrap();
     for step in 0..STEPS {
-        ledger.record(step, batches.batch(step)).unwrap();
+        ledger.record(step, &batches.batch(step)).unwrap();
     }
     Certificate::new(plan, KeyOrigin::OperatingSystem, &ledger, Disclosure::default())
 }
@@ -232,6 +232,7 @@ fn what_a_request_leaves_out_can_be_set() {
         learning_rates: Some(rates),
         neighbouring: Neighbouring::ReplaceOne,
         sampling: Default::default(),
+        examples: None,
         accountant: Default::default(),
         keep_rows: Some(2),
         ..request(Method::Bisr { bands: 4 })

@@ -29,6 +29,7 @@ fn request(method: Method) -> PlanRequest {
         delta: 1e-5,
         neighbouring: Neighbouring::ZeroOut,
         sampling: Default::default(),
+        examples: None,
         accountant: Default::default(),
         dim: 1000,
         keep_rows: None,
@@ -85,10 +86,10 @@ fn requests() -> Vec<PlanRequest> {
 
 fn certificate(plan: &DpPlan) -> Certificate {
     let batches = Batches::new(100, 8, RunSeed(3)).unwrap();
-    assert_eq!(batches.per_epoch(), plan.participation().min_separation());
+    assert_eq!(batches.cycle(), plan.participation().min_separation());
     let mut ledger = Ledger::new(plan.participation(), 100).unwrap();
     for step in 0..plan.participation().steps() {
-        ledger.record(step, batches.batch(step)).unwrap();
+        ledger.record(step, &batches.batch(step)).unwrap();
     }
     let metrics = vec![
         Metric { name: "train_loss".into(), exposure: Exposure::NotPrivate },

@@ -38,6 +38,7 @@ fn scheduled_plan(
         delta: 1e-5,
         neighbouring: Default::default(),
         sampling: Default::default(),
+        examples: None,
         accountant: Default::default(),
         dim: 6,
         keep_rows: None,

@@ -54,8 +54,10 @@ pub struct Guarantee {
     /// How batches are made. `"fixed-order"`: all of one size, in an order that may be known. `"balls-in-bins"`: every
     /// example in a batch of its own drawing, from a secret key, the same in every epoch. Not knowing which one hides
     /// it further, so less noise is needed: by an eighth for long runs, more for short bands and for one epoch.
-    /// Batches are then of `training.batch_size` examples on average, none is left out, and what tells batches apart (the
-    /// loss or the time of a single step) must not be published. For zero-out neighbours.
+    /// `"poisson"`: every step takes each example with one probability, for method identity: DP-SGD as other libraries
+    /// account for it. `"cyclic-poisson"`: the same from one of as many groups in turn as the strategy has bands. Where
+    /// batches are secret they are of `training.batch_size` examples on average, and what tells them apart (the loss or
+    /// the time of a single step) must not be published. For zero-out neighbours.
     #[serde(
         default,
         skip_serializing_if = "super::is_default",

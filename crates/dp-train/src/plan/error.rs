@@ -20,9 +20,38 @@ pub enum PlanError {
     Accounting(#[from] AccountingError),
     /// An accountant was chosen where there is only one.
     #[error(
-        "the accountant can be chosen for secret batches only: in a fixed order the noise is exact"
+        "the accountant can be chosen for balls-in-bins only: elsewhere there is one, without coins"
     )]
     NoChoice,
+    /// Poisson batches of an unknown number of examples.
+    #[error("Poisson batches need the number of examples, which is public")]
+    Examples,
+    /// Poisson batches with noise that is correlated.
+    #[error(
+        "Poisson batches need fresh noise in every step, method identity, not {method}: take cyclic Poisson batches, or \
+         balls-in-bins"
+    )]
+    FreshNoise {
+        /// The name of the method.
+        method: &'static str,
+    },
+    /// A strategy with another number of diagonals than there are groups.
+    #[error(
+        "cyclic Poisson batches need a strategy with as many diagonals as groups, but it has {bands} and there are \
+         {groups} groups: take a banded method such as bsr"
+    )]
+    Groups {
+        /// Diagonals of the strategy.
+        bands: usize,
+        /// Groups, which is the least separation.
+        groups: usize,
+    },
+    /// Poisson batches may take an example whenever its group comes.
+    #[error("Poisson batches may take an example {most} times: say so, or leave it out")]
+    Turns {
+        /// `ceil(n / p)`.
+        most: usize,
+    },
     /// `k` was left out, and the steps are not whole epochs.
     #[error(
         "steps = {steps} is not a multiple of separation = {separation}: say how many \

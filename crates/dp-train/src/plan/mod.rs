@@ -69,8 +69,8 @@ pub struct PlanRecord {
 ///
 /// # Guarantees
 /// * The whole training of `n` steps is `(epsilon, delta)`-private for data sets that differ as
-///   `neighbouring` says, if each example takes part at most `k` times, `b` steps apart; in balls-in-bins, if moreover it
-///   is in a batch of its own uniform drawing that nobody knows.
+///   `neighbouring` says, if each example takes part at most `k` times, `b` steps apart; where batches
+///   are sampled, if moreover they are drawn as the sampling says and nobody knows them.
 /// * `noise_std = noise_multiplier x sens(C) x clip_norm x` (2 for replace-one, else 1) `x (1 + sum_rounding)`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "PlanRecord", into = "PlanRecord")]
@@ -170,7 +170,12 @@ impl DpPlan {
             Sampling::BallsInBins => {
                 let value = sensitivity.value;
                 let (multiplier, found) =
-                    Amplification::of(&request, &participation, &strategy, value)?;
+                    Amplification::of_slots(&request, &participation, &strategy, value)?;
+                (multiplier, Some(found))
+            }
+            Sampling::Poisson | Sampling::CyclicPoisson => {
+                let (multiplier, found) =
+                    Amplification::of_poisson(&request, &strategy, sensitivity.value)?;
                 (multiplier, Some(found))
             }
         };

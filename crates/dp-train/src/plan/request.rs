@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::sampling::{Accountant, Sampling};
 use super::{DpPlan, PlanError};
 use crate::accounting::gram;
+use crate::accounting::poisson::Poisson;
 use crate::calibration::{self, Neighbouring};
 use crate::gradient::{CLIP_NORMS, MOST_EXAMPLES};
 
@@ -99,6 +100,10 @@ pub struct PlanRequest {
     /// How the batches are made.
     #[serde(default, skip_serializing_if = "Sampling::is_fixed_order")]
     pub sampling: Sampling,
+    /// `N`, the number of examples, which is public. Needed for Poisson batches: an example is taken with probability
+    /// `q = p m / N`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub examples: Option<u64>,
     /// How the noise for secret batches is found.
     #[serde(default, skip_serializing_if = "Accountant::is_default")]
     pub accountant: Accountant,
@@ -136,6 +141,7 @@ impl PlanRequest {
             delta: budget.delta,
             neighbouring: Neighbouring::default(),
             sampling: Sampling::default(),
+            examples: None,
             accountant: Accountant::default(),
             dim,
             keep_rows: None,
@@ -177,6 +183,13 @@ impl PlanRequest {
     pub fn with_kept_rows(mut self, rows: usize) -> Self {
         self.keep_rows = Some(rows);
         self
+    }
+
+    /// `q = p m / N` of Poisson batches; none if they are made otherwise.
+    pub fn probability(&self) -> Option<f64> {
+        let is_poisson = matches!(self.sampling, Sampling::Poisson | Sampling::CyclicPoisson);
+        let examples = self.examples.filter(|_| is_poisson)?;
+        Some(self.min_separation as f64 * self.batch_size as f64 / examples as f64)
     }
 
     /// Computes the plan; see [`DpPlan::new`].
@@ -260,12 +273,30 @@ impl PlanRequest {
         if self.batch_size > MOST_EXAMPLES {
             return Err(PlanError::BatchSize { batch_size: self.batch_size });
         }
+        let is_sampled = self.sampling == Sampling::BallsInBins;
+        if !is_sampled && !self.accountant.is_default() {
+            return Err(PlanError::NoChoice);
+        }
         match self.sampling {
-            Sampling::FixedOrder if !self.accountant.is_default() => Err(PlanError::NoChoice),
             Sampling::FixedOrder => Ok(()),
             Sampling::BallsInBins => {
                 Ok(gram::check_slots(self.neighbouring, &self.participation()?)?)
             }
+            Sampling::Poisson | Sampling::CyclicPoisson => self.check_poisson(),
         }
+    }
+
+    fn check_poisson(&self) -> Result<(), PlanError> {
+        if self.sampling == Sampling::Poisson && self.method != Method::Identity {
+            return Err(PlanError::FreshNoise { method: self.method.name() });
+        }
+        let participation = self.participation()?;
+        if !participation.is_unbounded() {
+            let (n, p) = (participation.steps(), participation.min_separation());
+            return Err(PlanError::Turns { most: n.div_ceil(p) });
+        }
+        let probability = self.probability().ok_or(PlanError::Examples)?;
+        let rounds = participation.max_participations() as u64;
+        Ok(Poisson::new(self.neighbouring, probability, rounds).map(drop)?)
     }
 }

@@ -5,7 +5,8 @@ use std::fmt;
 use mf_core::{Participation, Strategy};
 use serde::{Deserialize, Serialize};
 
-use super::PlanRequest;
+use super::{PlanError, PlanRequest};
+use crate::accounting::cyclic::CyclicPoisson;
 use crate::accounting::deterministic::{self, DeterministicNoise};
 use crate::accounting::gram::Gram;
 use crate::accounting::verified::{self, USUAL_SAMPLES};
@@ -27,6 +28,13 @@ pub enum Sampling {
     /// less noise will do. Batches differ in size, and nothing that tells it may be published.
     #[serde(alias = "balls-in-bins")]
     BallsInBins,
+    /// Every step takes each example with the same probability, in secret: DP-SGD as it is usually accounted for. For the
+    /// identity, whose noise is fresh in every step.
+    Poisson,
+    /// The same from one of as many groups in turn as the strategy has diagonals, so that its columns at the uses of an
+    /// example do not meet.
+    #[serde(alias = "cyclic-poisson")]
+    CyclicPoisson,
 }
 
 impl Sampling {
@@ -41,6 +49,8 @@ impl fmt::Display for Sampling {
         f.write_str(match self {
             Self::FixedOrder => "fixed order",
             Self::BallsInBins => "balls in bins",
+            Self::Poisson => "Poisson batches",
+            Self::CyclicPoisson => "cyclic Poisson batches",
         })
     }
 }
@@ -83,12 +93,40 @@ pub struct Amplification {
 }
 
 impl Amplification {
+    /// The noise of a strategy on Poisson batches, over its sensitivity. Below a second.
+    ///
+    /// # Errors
+    /// [`PlanError`] unless the strategy has as many diagonals as there are groups, or if there is no such noise.
+    pub(super) fn of_poisson(
+        request: &PlanRequest,
+        strategy: &Strategy,
+        sensitivity: f64,
+    ) -> Result<(f64, Self), PlanError> {
+        let PlanRequest { epsilon, delta, neighbouring, min_separation: groups, .. } = *request;
+        let (bands, batch_size) = (strategy.bands(), request.batch_size as u64);
+        if bands != groups {
+            return Err(PlanError::Groups { bands, groups });
+        }
+        let examples = request.examples.ok_or(PlanError::Examples)?;
+        let account = CyclicPoisson::new(neighbouring, strategy, batch_size, examples)?;
+        let noise_std = account.noise_std(epsilon, delta)?;
+        let Directions { remove, add } = account.delta(noise_std, epsilon)?;
+        let amplification = Self {
+            unamplified_multiplier: calibration::multiplier(epsilon, delta)?,
+            delta_remove: remove,
+            delta_add: add,
+            samples: 0,
+            failure: 0.0,
+        };
+        Ok((noise_std / sensitivity, amplification))
+    }
+
     /// The noise of a strategy in slots, over its sensitivity. About a second for 100 slots, or ten if it is to be
     /// verified by sampling.
     ///
     /// # Errors
     /// [`AccountingError`] if it covers something else, or finds none.
-    pub(super) fn of(
+    pub(super) fn of_slots(
         request: &PlanRequest,
         participation: &Participation,
         strategy: &Strategy,

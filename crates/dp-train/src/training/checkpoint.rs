@@ -77,7 +77,8 @@ impl Training {
         let taken = mechanism.next_step();
         let same_data = ledger.realized().examples == examples as usize
             && ledger.participation() == plan.participation()
-            && batches.per_epoch() >= request.min_separation;
+            && batches.cycle() >= request.min_separation
+            && request.examples.is_none_or(|planned| planned == u64::from(examples));
         if !same_data || ledger.next_step() != taken {
             return Err(ResumeError::OtherRun);
         }

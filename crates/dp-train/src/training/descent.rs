@@ -127,7 +127,7 @@ impl Descent {
             return Err(TrainingError::Ended.into());
         }
         self.ended = true;
-        let gradient = gradient(self.taken, &self.parameters, self.batches.batch(self.taken))?;
+        let gradient = gradient(self.taken, &self.parameters, &self.batches.batch(self.taken))?;
         gradient.apply(&mut self.momentum, &mut self.parameters, self.rates.at(self.taken));
         self.taken += 1;
         if let Some(average) = &mut self.average {

@@ -64,11 +64,14 @@ impl Training {
             return Err(TrainingError::LearningRate { learning_rate });
         }
         let batches = Batches::of(request, examples, seed, &key)?;
-        if batches.per_epoch() < request.min_separation {
+        if batches.cycle() < request.min_separation {
             return Err(TrainingError::Separation {
                 planned: request.min_separation,
-                found: batches.per_epoch(),
+                found: batches.cycle(),
             });
+        }
+        if let Some(planned) = request.examples.filter(|&planned| planned != u64::from(examples)) {
+            return Err(TrainingError::OtherExamples { planned, found: examples });
         }
         let mechanism = Mechanism::new(&plan, key)?;
         let ledger = Ledger::new(plan.participation(), examples)?;
@@ -156,9 +159,9 @@ impl Training {
         self.steps_taken() == self.plan.participation().steps()
     }
 
-    /// Steps of one pass over the data.
-    pub fn steps_per_epoch(&self) -> usize {
-        self.descent.batches.per_epoch()
+    /// Steps after which an example may come again: one pass over the data, unless batches are Poisson.
+    pub fn cycle(&self) -> usize {
+        self.descent.batches.cycle()
     }
 
     /// Examples that are never used because they do not fill a batch.
@@ -212,6 +215,14 @@ pub enum TrainingError {
         planned: usize,
         /// Batches in the data set.
         found: usize,
+    },
+    /// The probability of a Poisson batch is for another number of examples.
+    #[error("the plan is for {planned} examples, but the data has {found}")]
+    OtherExamples {
+        /// `N` of the plan.
+        planned: u64,
+        /// Of the data.
+        found: u32,
     },
     /// A sum has more examples than the batch: some example would count twice.
     #[error("the batch has {batch} examples, but the sum has {found}")]

@@ -164,7 +164,7 @@ impl NonPrivateTraining {
         let Descent { batches, taken, .. } = &self.descent;
         let mut file = SealedWriter::new(writer, VERSION)?;
         self.descent.put_identity(&mut file, seal)?;
-        let examples = batches.per_epoch() * batch_size + batches.dropped();
+        let examples = batches.cycle() * batch_size + batches.dropped();
         for size in [*steps, *batch_size, examples, *taken] {
             file.put(&(size as u64).to_le_bytes())?;
         }

@@ -2,11 +2,10 @@
 //!
 //! A run walks through one fixed order of its examples: of `N` examples in batches of `m` there are `N / m` batches
 //! in an epoch, each example is used once per epoch, and uses are an epoch apart. So the number of steps decides
-//! everything else that the ledger saw. In balls-in-bins there are `b` batches in an epoch and no example is left out;
-//! who was used in a part of an epoch is random.
+//! everything else that the ledger saw. Of secret batches the certificate tells only what follows from the steps.
 
 use super::Verdict;
-use crate::certificate::Certificate;
+use crate::certificate::{Certificate, tells_uses};
 use crate::plan::Sampling;
 
 impl Verdict {
@@ -29,7 +28,7 @@ impl Verdict {
         );
         match plan.request.sampling {
             Sampling::FixedOrder => self.check_fixed_order(certificate),
-            Sampling::BallsInBins => self.check_slots(certificate),
+            _ => self.check_secret(certificate),
         }
         let steps = realized.steps;
         let continued = &realized.continued_at;
@@ -68,22 +67,23 @@ impl Verdict {
         );
     }
 
-    fn check_slots(&mut self, certificate: &Certificate) {
-        let realized = &certificate.realized;
-        let b = certificate.plan.participation.min_separation().max(1);
-        let (epochs, rest) = (realized.steps / b, realized.steps % b);
-        let used = realized.examples_used;
-        let everyone =
-            if epochs > 0 { used == realized.examples } else { used <= realized.examples };
-        let uses = realized.most_uses;
-        let turns = uses == epochs || (rest > 0 && uses == epochs + 1);
-        let gap = realized.least_gap == (uses > 1).then_some(b);
+    /// Of secret batches only what follows from the steps is told: after whole epochs of balls-in-bins everyone was used
+    /// once in each, `b` steps apart.
+    fn check_secret(&mut self, certificate: &Certificate) {
+        let (plan, realized) = (&certificate.plan, &certificate.realized);
+        let b = plan.participation.min_separation().max(1);
+        let epochs = realized.steps / b;
+        let expected = match tells_uses(plan, realized.steps) && epochs > 0 {
+            true => (realized.examples, epochs, (epochs > 1).then_some(b)),
+            false => (0, 0, None),
+        };
+        let found = (realized.examples_used, realized.most_uses, realized.least_gap);
+        let planned = plan.request.examples.is_none_or(|n| n == realized.examples as u64);
         self.find(
-            realized.examples > 0 && everyone && turns && gap,
+            found == expected && realized.examples > 0 && planned,
             format!(
-                "realised: {used} of {} examples used, most uses {uses}, least gap {:?}, in {epochs} epochs of {b} steps \
-                 and {rest} more",
-                realized.examples, realized.least_gap
+                "realised: {found:?} of {} examples used, most uses, least gap; {expected:?} derived",
+                realized.examples
             ),
         );
     }

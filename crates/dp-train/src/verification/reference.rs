@@ -103,6 +103,17 @@ impl SlowStrategy {
         Self { rows, toeplitz: Some(c) }
     }
 
+    /// `max_i |C e_i|`, by the definition. O(n p).
+    pub(super) fn longest_column(&self) -> f64 {
+        let mut squares = vec![0.0; self.rows.len()];
+        for (t, row) in self.rows.iter().enumerate() {
+            for (lag, c) in row.iter().enumerate() {
+                squares[t - lag] += c * c;
+            }
+        }
+        squares.into_iter().fold(0.0, f64::max).sqrt()
+    }
+
     /// `<m_i, m_j>` of the slot means `m_i = sum_l |C e_{i + l b}|`, by rows: by the definition. O(n p + n b^2).
     pub(super) fn gram(&self, slots: usize) -> Vec<f64> {
         let mut entries = vec![0.0; slots * slots];

@@ -1,5 +1,6 @@
-//! Runs whose batches are secret: the plan, the slots, the certificate.
+//! Runs whose batches are secret: the plan, the batches, the certificate.
 
+use dp_train::accounting::poisson::Poisson;
 use dp_train::audit::{AuditError, audit};
 use dp_train::calibration::Neighbouring;
 use dp_train::certificate::{Certificate, Disclosure};
@@ -232,5 +233,118 @@ fn a_certificate_with_less_noise_or_another_sampling_is_refused() {
                 statement.replace("; as long as nobody learns which batches an example was in", "")
             );
         });
+    }
+}
+
+/// 48 steps in groups of as many as the strategy has diagonals, 5 of 60 examples each on average.
+fn poisson(method: Method, groups: usize) -> PlanRequest {
+    let sampling = if groups == 1 { Sampling::Poisson } else { Sampling::CyclicPoisson };
+    PlanRequest {
+        min_separation: groups,
+        max_participations: None,
+        examples: Some(u64::from(EXAMPLES)),
+        ..request(method).with_sampling(sampling)
+    }
+}
+
+#[test]
+fn poisson_batches_have_the_noise_of_their_accountant() {
+    let plan = poisson(Method::Identity, 1).plan().unwrap();
+    let account = Poisson::new(Neighbouring::ZeroOut, 5.0 / 60.0, 48).unwrap();
+    let multiplier = account.multiplier(4.0, 1e-5).unwrap();
+    // The plan's noise is wider by the rounding of sums.
+    let rounding = 1.0 + plan.record().sum_rounding;
+    assert!((plan.noise_std() / (1.5 * multiplier * rounding) - 1.0).abs() < 1e-7);
+    let banded = poisson(Method::Bsr { bands: 4 }, 4).plan().unwrap();
+    let norm = banded.strategy().row(47).iter().map(|c| c * c).sum::<f64>().sqrt();
+    let account = Poisson::new(Neighbouring::ZeroOut, 4.0 * 5.0 / 60.0, 12).unwrap();
+    let multiplier = account.multiplier(4.0, 1e-5).unwrap();
+    assert!((banded.noise_std() / (1.5 * norm * multiplier * rounding) - 1.0).abs() < 1e-7);
+    // Everyone in every step of the group: as much noise as if that were known.
+    let everyone = PlanRequest { batch_size: 15, ..poisson(Method::Bsr { bands: 4 }, 4) };
+    let known = everyone.clone().with_sampling(Sampling::FixedOrder);
+    let known = PlanRequest { examples: None, ..known }.plan().unwrap();
+    let ratio = everyone.plan().unwrap().noise_std() / known.noise_std();
+    assert!((ratio - 1.0).abs() < 1e-4 && ratio > 1.0 - 1e-6, "{ratio}");
+}
+
+#[test]
+fn poisson_batches_that_the_accountant_does_not_cover_have_no_plan() {
+    let refused = |request: PlanRequest| request.plan().unwrap_err();
+    let bsr = Method::Bsr { bands: 4 };
+    let correlated = PlanRequest { sampling: Sampling::Poisson, ..poisson(bsr, 1) };
+    assert!(matches!(refused(correlated), PlanError::FreshNoise { .. }));
+    assert!(matches!(refused(poisson(bsr, 6)), PlanError::Groups { bands: 4, groups: 6 }));
+    assert!(matches!(refused(poisson(bsr, 3)), PlanError::Groups { bands: 4, groups: 3 }));
+    let full = poisson(Method::Bisr { bands: 4 }, 4);
+    assert!(matches!(refused(full), PlanError::Groups { bands: 48, .. }));
+    let unknown = PlanRequest { examples: None, ..poisson(bsr, 4) };
+    assert!(matches!(refused(unknown), PlanError::Examples));
+    let fewer = PlanRequest { max_participations: Some(3), ..poisson(bsr, 4) };
+    assert!(matches!(refused(fewer), PlanError::Turns { most: 12 }));
+    let other = poisson(bsr, 4).with_neighbouring(Neighbouring::ReplaceOne);
+    assert!(matches!(refused(other), PlanError::Accounting(_)));
+    let crowded = PlanRequest { batch_size: 16, ..poisson(bsr, 4) };
+    assert!(matches!(refused(crowded), PlanError::Accounting(_)));
+    let coins = poisson(bsr, 4).with_accountant(Accountant::Verified);
+    assert!(matches!(refused(coins), PlanError::NoChoice));
+    // The data has to be what the probability was computed for.
+    let plan = poisson(bsr, 4).plan().unwrap();
+    let key = NoiseKey::fixed(RunSeed(1));
+    let other = Training::new(plan, vec![0.1; 3], EXAMPLES + 1, 0.05, RunSeed(7), key);
+    assert!(matches!(other, Err(TrainingError::OtherExamples { planned: 60, found: 61 })));
+}
+
+#[test]
+fn a_run_on_poisson_batches_goes_on_and_tells_nothing_of_them() {
+    let seal = Seal::default();
+    for (method, groups) in [(Method::Identity, 1), (Method::Bsr { bands: 4 }, 4)] {
+        let plan = || poisson(method, groups).plan().unwrap();
+        let mut whole = run(plan(), NoiseKey::from_os().unwrap());
+        let mut first = Vec::new();
+        for step in 0..48 {
+            if step == 17 {
+                whole.save(&mut first, &seal, b"").unwrap();
+            }
+            let mut batch = Vec::new();
+            whole
+                .step(|parameters, examples, sum| {
+                    batch = examples.to_vec();
+                    clip(parameters, examples, sum)
+                })
+                .unwrap();
+            assert!(batch.iter().all(|example| *example as usize % groups == step % groups));
+        }
+        let (mut rest, _) =
+            Training::load(plan(), EXAMPLES, 0.05, RunSeed(7), &seal, first.as_slice()).unwrap();
+        while !rest.is_finished() {
+            rest.step(clip).unwrap();
+        }
+        assert_eq!(rest.parameters(), whole.parameters());
+        let honest = certificate(&whole);
+        let uses = &honest.realized;
+        assert_eq!((uses.examples_used, uses.most_uses, uses.least_gap), (0, 0, None));
+        let verdict = verify(&honest);
+        assert!(verdict.is_private() && verdict.epsilon == Some(4.0), "{verdict}");
+        let alterations: [fn(&mut Certificate); 8] = [
+            |c| c.plan.noise_std *= 0.999,
+            |c| {
+                c.plan.noise_std *= 0.9;
+                c.plan.noise_multiplier *= 0.9;
+                c.plan.iterate_noise_std *= 0.9;
+                c.plan.final_iterate_noise_std *= 0.9;
+            },
+            |c| c.plan.request.examples = Some(600),
+            |c| c.plan.request.batch_size = 4,
+            |c| c.plan.request.sampling = Sampling::FixedOrder,
+            |c| c.plan.request.sampling = Sampling::BallsInBins,
+            |c| c.realized.examples_used = 60,
+            |c| c.realized.examples = 600,
+        ];
+        for alter in alterations {
+            let mut forged = honest.clone();
+            alter(&mut forged);
+            assert!(!verify(&forged).holds(), "{}", verify(&forged));
+        }
     }
 }
