@@ -29,7 +29,8 @@
 //! ```
 //!
 //! The whole training is one Gaussian release of `C X`: [`calibration`] says how much noise it
-//! needs, [`noise`] streams it as rows of `C^-1 Z`, and the types in [`gradient`] see to it that
+//! needs, [`accounting`] how much less if batches are sampled in secret; [`noise`] streams it as rows of
+//! `C^-1 Z`, and the types in [`gradient`] see to it that
 //! each step gets its row exactly once. DP-SGD is the strategy `C = I`. A strategy of one's own enters by
 //! [`DpPlan::with_strategy`], a workload of one's own by [`PlanRequest::with_workload`], an optimizer of one's own by
 //! using the [`mechanism`] without [`Training`].

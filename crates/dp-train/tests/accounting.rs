@@ -1,4 +1,4 @@
-//! The accountants against `dp_accounting` 0.6.0 (`PyPI`), and against each other where two must agree.
+//! The accountants against `dp_accounting` 0.6.0, and against each other where two must agree.
 
 use dp_train::Neighbouring::ZeroOut;
 use dp_train::accounting::Direction;
@@ -7,6 +7,7 @@ use dp_train::accounting::cyclic::CyclicPoisson;
 use dp_train::accounting::poisson::Poisson;
 use dp_train::calibration;
 use mf_core::Strategy;
+use proptest::prelude::{ProptestConfig, prop_assert, proptest};
 
 /// Probability, multiplier, rounds, delta, epsilon of removal and of addition, by `PLDAccountant()` with its default
 /// grid of 1e-4.
@@ -53,7 +54,7 @@ fn fifteen_epsilons_of_dp_accounting() {
 /// What a grid costs falls with the square of its step, so two finer ones tell what none would give.
 #[test]
 fn epsilons_are_above_those_of_finer_grids() {
-    for (q, multiplier, rounds, delta, remove, _) in EPSILONS {
+    for (q, multiplier, rounds, delta, remove, _) in EPSILONS.into_iter().step_by(2) {
         let poisson = Poisson::new(ZeroOut, q, rounds).unwrap();
         let usual = poisson.loss(Direction::Remove, multiplier).unwrap().step();
         let [found, fine, finer] = [1.0, 2.0, 4.0].map(|times| {
@@ -116,5 +117,32 @@ fn certain_participation_is_the_gaussian() {
         let epsilons = poisson.epsilon(plain, delta).unwrap();
         assert!((epsilons.remove / epsilons.add - 1.0).abs() < 1e-4, "{epsilons:?}");
         assert!(epsilons.worst() >= epsilon * (1.0 - 1e-8), "{epsilons:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+
+    // The grid's step may change between two arguments, which costs up to 1e-3 of epsilon.
+    #[test]
+    fn more_noise_fewer_rounds_and_rarer_sampling_are_more_private(
+        q in 0.001..1.0_f64, multiplier in 0.7..4.0_f64, rounds in 1_u64..200, more in 1.05..2.0_f64
+    ) {
+        let epsilon = |q: f64, multiplier: f64, rounds: u64| {
+            Poisson::new(ZeroOut, q, rounds).unwrap().epsilon(multiplier, 1e-5).unwrap()
+        };
+        let usual = epsilon(q, multiplier, rounds);
+        let others = [
+            epsilon(q, multiplier * more, rounds),
+            epsilon(q / more, multiplier, rounds),
+            epsilon(q, multiplier, rounds.div_ceil(2)),
+        ];
+        for other in others {
+            prop_assert!(other.remove <= usual.remove * 1.002 && other.add <= usual.add * 1.002);
+        }
+        // Epsilons from 1e-6 to 500 can be asked for.
+        let asked = usual.worst().clamp(1e-6, 500.0);
+        let delta = Poisson::new(ZeroOut, q, rounds).unwrap().delta(multiplier, asked).unwrap();
+        prop_assert!(delta.worst() < 1e-5 * 1.01 || usual.worst() > 500.0, "{delta:?}");
     }
 }

@@ -4,9 +4,10 @@
 //! it. Two things would go wrong for a small `delta`: a transform's rounding error is relative to the *largest* mass,
 //! and what lies outside the window wraps round into it. Both are cured by tilting: instead of masses `m_i` the
 //! transform gets `m_i e^{theta l_i - M(theta)}`, with `M` the logarithm of their moment generating function, and what
-//! comes out at loss `l` is multiplied by `e^{T M(theta) - theta l}`. With theta at the saddle point the tilted law has
-//! its bulk at the epsilon in question, and an error `e` of the transform changes `delta(epsilon)` by at most
-//! `e` times Chernoff's bound `e^{T M(theta) - theta epsilon}`, itself a small multiple of `delta`.
+//! comes out at loss `l` is multiplied by `e^{T M(theta) - theta l}`. An error `e` of the transform then changes
+//! `delta(epsilon)` by at most `e` times Chernoff's bound `e^{T M(theta) - theta epsilon}`, which at the saddle point is a
+//! small multiple of `delta` itself. Where that is known, the tilt is the least
+//! one that makes the error about 1e-5 of it; and less than that where the window would become very wide.
 //!
 //! What is added to `delta`, per unit of that bound:
 //! * *Wrapping*: the window is chosen by Chernoff's bound for the tilted law such that all but `1e-15` lies in it. The
@@ -18,23 +19,18 @@
 //!   errs by at most `T e (|phi| + e)^{T-1}`. By Parseval and Cauchy-Schwarz the masses err in sum by at most the
 //!   Euclidean norm of these errors; the transform back adds at most `c u log2 N sum |phi^T|`.
 
-use realfft::RealFftPlanner;
-use realfft::num_complex::Complex;
-
+use super::convolution::{OUTSIDE, Part, UNIT, convolve, log_moment, saddle, window};
 use super::pld::Pld;
 use super::{AccountingError, check_count, check_delta};
 
 /// The most points of a transform: 128 MB for its input and output.
 const MOST_POINTS: usize = 1 << 23;
 
+/// The points of a window beyond which less tilt is better.
+const WIDE: f64 = 1e6;
+
 /// The most releases.
 pub const MOST_ROUNDS: u64 = 1_000_000_000;
-
-/// The part of the tilted law that may lie outside the window.
-const OUTSIDE: f64 = 1e-15;
-
-/// Half a unit in the last place of 1.
-const UNIT: f64 = f64::EPSILON / 2.0;
 
 /// Where the composed law has to be accurate.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -43,6 +39,13 @@ pub enum Aim {
     Epsilon(f64),
     /// Where `delta(epsilon)` is about this.
     Delta(f64),
+    /// Around this epsilon, where delta is about as given: faster.
+    Both {
+        /// The epsilon.
+        epsilon: f64,
+        /// The delta.
+        delta: f64,
+    },
 }
 
 /// The upper part of the law of a sum of privacy losses, accurate where it was aimed.
@@ -62,14 +65,6 @@ pub struct Composition {
     error: f64,
     /// `sum T r` of the parts' relative rounding errors.
     rounding: f64,
-}
-
-/// One of the laws that are summed, with the logarithms of its masses and a coarse version of it to search with.
-struct Part<'a> {
-    pld: &'a Pld,
-    rounds: f64,
-    logs: Vec<f64>,
-    coarse: Vec<(f64, f64)>,
 }
 
 impl Composition {
@@ -92,22 +87,33 @@ impl Composition {
             }
         }
         check_count("rounds", total, MOST_ROUNDS)?;
-        match aim {
-            Aim::Epsilon(epsilon) if !(epsilon >= 0.0 && epsilon.is_finite()) => {
-                return Err(AccountingError::Epsilon { epsilon });
-            }
-            Aim::Epsilon(_) => {}
-            Aim::Delta(delta) => check_delta(delta)?,
+        let (epsilon, delta) = match aim {
+            Aim::Epsilon(epsilon) => (epsilon, 0.5),
+            Aim::Delta(delta) => (0.0, delta),
+            Aim::Both { epsilon, delta } => (epsilon, delta),
+        };
+        if !(epsilon >= 0.0 && epsilon.is_finite()) {
+            return Err(AccountingError::Epsilon { epsilon });
         }
+        check_delta(delta)?;
         let parts: Vec<Part> = parts.iter().map(|(pld, rounds)| Part::new(pld, *rounds)).collect();
 
-        let tilt = saddle(&parts, aim);
-        let log_moment = log_moment(&parts, tilt);
-        let (low, high) = window(&parts, tilt, log_moment);
-        let (low, high) = ((low / step).floor(), (high / step).ceil());
+        if parts.iter().any(|part| part.pld.masses.iter().sum::<f64>() == 0.0) {
+            return Ok(Self::nothing_private(step));
+        }
+        let mut tilt = saddle(&parts, aim);
+        let (log_moment, low, high) = loop {
+            let log_moment = log_moment(&parts, tilt);
+            let (low, high) = window(&parts, tilt, log_moment);
+            let (low, high) = ((low / step).floor(), (high / step).ceil());
+            if high - low < WIDE || tilt == 0.0 {
+                break (log_moment, low, high);
+            }
+            // Far tails of single losses widen the window of a tilted sum.
+            tilt = if tilt * step > 1e-9 { 0.8 * tilt } else { 0.0 };
+        };
         let points = high - low + 1.0;
-        // Not a number is in no range.
-        if !(0.0..=MOST_POINTS as f64).contains(&points) {
+        if points.is_nan() || points > MOST_POINTS as f64 {
             return Err(AccountingError::Grid { points, most: MOST_POINTS });
         }
         let size = (points as usize).next_power_of_two().max(16);
@@ -141,6 +147,21 @@ impl Composition {
             error,
             rounding,
         })
+    }
+
+    /// All mass at infinity.
+    fn nothing_private(step: f64) -> Self {
+        Self {
+            step,
+            first: 1,
+            masses_above: vec![0.0],
+            discounted_above: vec![0.0],
+            infinite: 1.0,
+            tilt: 0.0,
+            log_moment: 0.0,
+            error: 0.0,
+            rounding: 0.0,
+        }
     }
 
     /// `delta(epsilon)` of all releases together, not below the truth. O(1).
@@ -203,153 +224,6 @@ impl Composition {
     }
 }
 
-impl<'a> Part<'a> {
-    fn new(pld: &'a Pld, rounds: u64) -> Self {
-        let logs: Vec<f64> = pld.masses.iter().map(|m| m.ln()).collect();
-        let group = pld.masses.len().div_ceil(2048);
-        let of_group = |(index, masses): (usize, &[f64])| {
-            let mass: f64 = masses.iter().sum();
-            let first = index * group;
-            let moment: f64 = masses.iter().enumerate().map(|(j, m)| m * pld.loss(first + j)).sum();
-            (mass > 0.0).then(|| (moment / mass, mass.ln()))
-        };
-        let coarse = pld.masses.chunks(group).enumerate().filter_map(of_group).collect();
-        Self { pld, rounds: rounds as f64, logs, coarse }
-    }
-
-    /// `M(theta)` of the law itself.
-    fn log_moment(&self, theta: f64) -> f64 {
-        let exponent = |j: usize| self.logs[j] + theta * self.pld.loss(j);
-        let largest = (0..self.logs.len()).map(exponent).fold(f64::NEG_INFINITY, f64::max);
-        let sum: f64 = (0..self.logs.len()).map(|j| (exponent(j) - largest).exp()).sum();
-        largest + sum.ln()
-    }
-
-    /// `M` and its derivative for the coarse law.
-    fn coarse_moment(&self, theta: f64) -> (f64, f64) {
-        let exponent = |(loss, log): &(f64, f64)| log + theta * loss;
-        let largest = self.coarse.iter().map(exponent).fold(f64::NEG_INFINITY, f64::max);
-        let (mut sum, mut first) = (0.0, 0.0);
-        for point in &self.coarse {
-            let weight = (exponent(point) - largest).exp();
-            sum += weight;
-            first += weight * point.0;
-        }
-        (largest + sum.ln(), first / sum)
-    }
-}
-
-fn log_moment(parts: &[Part], theta: f64) -> f64 {
-    parts.iter().map(|part| part.rounds * part.log_moment(theta)).sum()
-}
-
-fn coarse_moment(parts: &[Part], theta: f64) -> (f64, f64) {
-    parts.iter().fold((0.0, 0.0), |(moment, derivative), part| {
-        let (m, d) = part.coarse_moment(theta);
-        (moment + part.rounds * m, derivative + part.rounds * d)
-    })
-}
-
-/// Where a rising function passes 0, roughly, between 0 and the largest tilt that is of use.
-fn crossing(step: f64, rising: impl Fn(f64) -> f64) -> f64 {
-    let most = 30.0 / step;
-    let mut high = 1e-3_f64.min(most);
-    while rising(high) < 0.0 && high < most {
-        high *= 2.0;
-    }
-    let mut low = 0.0;
-    for _ in 0..30 {
-        let middle = 0.5 * (low + high);
-        if rising(middle) < 0.0 { low = middle } else { high = middle }
-    }
-    0.5 * (low + high)
-}
-
-/// The tilt that minimizes Chernoff's bound, of delta at an epsilon or of epsilon at a delta. Any tilt is correct.
-fn saddle(parts: &[Part], aim: Aim) -> f64 {
-    let step = parts[0].pld.step;
-    match aim {
-        Aim::Epsilon(epsilon) => {
-            if coarse_moment(parts, 0.0).1 >= epsilon {
-                return 0.0;
-            }
-            crossing(step, |theta| coarse_moment(parts, theta).1 - epsilon)
-        }
-        Aim::Delta(delta) => crossing(step, |theta| {
-            let (moment, derivative) = coarse_moment(parts, theta);
-            theta * derivative - moment + delta.ln()
-        }),
-    }
-}
-
-/// The losses between which all but [`OUTSIDE`] of the tilted sum lies, by Chernoff's bound on either side.
-fn window(parts: &[Part], tilt: f64, log_moment_at_tilt: f64) -> (f64, f64) {
-    let step = parts[0].pld.step;
-    let tail = (2.0 / OUTSIDE).ln();
-    let at_tilt = coarse_moment(parts, tilt).0;
-    let bound = |side: f64| {
-        let further = crossing(step, |o| {
-            let (moment, derivative) = coarse_moment(parts, tilt + side * o);
-            side * o * derivative - (moment - at_tilt) - tail
-        });
-        let growth = log_moment(parts, tilt + side * further) - log_moment_at_tilt;
-        side * (growth + tail) / further
-    };
-    (bound(-1.0), bound(1.0))
-}
-
-/// The tilted law of the sum, folded to `size` points, and a bound on the sum of its masses' errors.
-fn convolve(parts: &[Part], tilt: f64, size: usize) -> (Vec<f64>, f64) {
-    let mut planner = RealFftPlanner::<f64>::new();
-    let forward = planner.plan_fft_forward(size);
-    let depth = 6.0 * UNIT * f64::from(size.ilog2() + 4);
-    let half = size / 2 + 1;
-    let mut product = vec![Complex::new(1.0, 0.0); half];
-    // Per coefficient: the bound of its size, and the sum of T e / (|phi| + e).
-    let (mut sizes, mut errors) = (vec![1.0; half], vec![0.0; half]);
-    for part in parts {
-        let own = part.log_moment(tilt);
-        let mut folded = vec![0.0; size];
-        let mut exponents = 0.0;
-        for (j, log) in part.logs.iter().enumerate() {
-            let index = (part.pld.lowest + j as i64).rem_euclid(size as i64) as usize;
-            let tilting = tilt * part.pld.loss(j);
-            let mass = (log + tilting - own).exp();
-            folded[index] += mass;
-            if mass > 0.0 {
-                exponents += mass * (log.abs() + 2.0 * tilting.abs() + own.abs());
-            }
-        }
-        let wraps = (part.logs.len() / size) as f64;
-        let error = depth + UNIT * (2.0 * exponents + wraps + 8.0);
-        let mut spectrum = vec![Complex::new(0.0, 0.0); half];
-        // Lengths agree by construction, the only thing that can be wrong.
-        if forward.process(&mut folded, &mut spectrum).is_err() {
-            return (vec![0.0; size], f64::INFINITY);
-        }
-        let power = part.rounds as u32;
-        for (k, phi) in spectrum.iter().enumerate() {
-            let size = phi.norm() + error;
-            product[k] *= phi.powu(power);
-            sizes[k] *= size.powf(part.rounds);
-            errors[k] += part.rounds * error / size;
-        }
-    }
-    let twice = |k: usize| if k == 0 || 2 * k == size { 1.0 } else { 2.0 };
-    let squared: f64 = (0..half).map(|k| twice(k) * (sizes[k] * errors[k]).powi(2)).sum();
-    let back: f64 = (0..half).map(|k| twice(k) * sizes[k]).sum::<f64>() * depth;
-    // A real signal has a real coefficient at 0 and at the middle; rounding leaves something else there.
-    product[0].im = 0.0;
-    product[half - 1].im = 0.0;
-    let mut out = vec![0.0; size];
-    let inverse = planner.plan_fft_inverse(size);
-    if inverse.process(&mut product, &mut out).is_err() {
-        return (vec![0.0; size], f64::INFINITY);
-    }
-    out.iter_mut().for_each(|mass| *mass /= size as f64);
-    (out, squared.sqrt() + back)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -405,7 +279,9 @@ mod tests {
             }
             for epsilon in [0.0, 0.1, 0.25, 1.0, 2.6, 5.0, 12.0] {
                 let expected = by_hand(&laws, epsilon);
-                for aim in [Aim::Epsilon(epsilon), Aim::Delta(expected.clamp(1e-12, 0.5))] {
+                let delta = expected.clamp(1e-12, 0.5);
+                let both = Aim::Both { epsilon, delta };
+                for aim in [Aim::Epsilon(epsilon), Aim::Delta(delta), both] {
                     let found = Composition::new(&parts, aim).unwrap().delta(epsilon).unwrap();
                     let excess = found - expected;
                     assert!(
@@ -413,7 +289,7 @@ mod tests {
                         "{first} {second} {epsilon} {aim:?}: below by {excess:e}"
                     );
                     assert!(
-                        excess < 1e-9 * expected + 1e-11,
+                        excess < 1e-5 * expected + 1e-11,
                         "{first} {second} {epsilon} {aim:?}: {found} for {expected}"
                     );
                 }
@@ -425,11 +301,11 @@ mod tests {
     fn epsilon_is_the_inverse_of_delta_also_far_from_the_aim() {
         let small = Pld { infinite: 0.0, ..small() };
         let aimed = Composition::new(&[(&small, 20)], Aim::Delta(1e-6)).unwrap();
-        for delta in [1e-12, 1e-6, 1e-3] {
+        for delta in [1e-9, 1e-6, 1e-3] {
             let epsilon = aimed.epsilon(delta).unwrap();
             let laws = vec![small.clone(); 20];
             assert!(by_hand(&laws, epsilon) <= delta, "{delta}");
-            let slack = if delta == 1e-6 { 1e-8 } else { 0.01 };
+            let slack = if delta == 1e-6 { 1e-6 } else { 0.01 };
             assert!(by_hand(&laws, epsilon - slack) > delta, "{delta}");
         }
         let zero = by_hand(&vec![small.clone(); 20], 0.0);

@@ -30,7 +30,7 @@ use super::allocation::Allocation;
 use super::gram::Gram;
 use super::root::{Search, least_noise};
 use super::{AccountingError, Directions, check_delta, check_epsilon, check_noise};
-use crate::calibration::{self, MARGIN};
+use crate::calibration::{self, LEAST_EPSILON, MARGIN};
 
 /// The step of the grid for a result, and for the choice of `w`.
 const FINE: f64 = 0.01;
@@ -120,6 +120,33 @@ pub fn noise_std(
     let bound = known.delta(known_slot, epsilon, FINE)?;
     let bound = DeterministicBound { delta: bound, classes: slots, slots_per_class: 1 };
     Ok(DeterministicNoise { noise_std: known_slot, bound })
+}
+
+/// The `epsilon` at `delta` for noise of this standard deviation at clip norm 1, rounded up; not below
+/// [`LEAST_EPSILON`]. Some twenty evaluations of [`delta`].
+///
+/// # Errors
+/// [`AccountingError::Delta`], [`AccountingError::Noise`], [`AccountingError::Calibration`], or
+/// [`AccountingError::OutOfRange`] if it is above [`LARGEST_EPSILON`](super::LARGEST_EPSILON).
+pub fn epsilon(gram: &Gram, noise_std: f64, delta: f64) -> Result<f64, AccountingError> {
+    check_delta(delta)?;
+    check_noise("noise standard deviation", noise_std)?;
+    let splits = Split::all(gram);
+    let known_slot = calibration::epsilon(noise_std / gram.largest_diagonal().sqrt(), delta)?;
+    if known_slot > super::LARGEST_EPSILON {
+        return Err(AccountingError::OutOfRange { delta });
+    }
+    let known_slot = known_slot.max(LEAST_EPSILON);
+    let best = Split::best(&splits, noise_std, 0.8 * known_slot)?;
+    let enough = |epsilon: f64| Ok((best.delta(noise_std, epsilon, FINE)?.worst() / delta).ln());
+    if enough(known_slot)? > 0.0 {
+        return Ok(known_slot);
+    }
+    if enough(LEAST_EPSILON)? <= 0.0 {
+        return Ok(LEAST_EPSILON);
+    }
+    // A falling function of epsilon as of the noise.
+    least_noise(Search { lower_by: 0.8, ..Search::from(known_slot) }, delta, enough)
 }
 
 /// One way to split the slots into classes.
@@ -225,6 +252,11 @@ mod tests {
                     known / found.noise_std > gain - 0.002 && known / found.noise_std < gain + 0.03
                 );
                 assert!(found.bound.delta.worst() <= 1e-5);
+                let back = super::epsilon(&gram, found.noise_std, 1e-5).unwrap();
+                assert!(
+                    back >= epsilon * (1.0 - 1e-6) && back < epsilon * 1.01,
+                    "{back} for {epsilon}"
+                );
             }
         }
     }

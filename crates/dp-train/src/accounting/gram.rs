@@ -3,6 +3,9 @@
 //! Every example draws one of `b` slots, and slot `i` takes part in the steps `i, i + b, i + 2b, ...`. In Theorem 1 of the
 //! [module above](super) its column is `m_i = sum_l |C e_{i + l b}|`, and `G_ij = <m_i, m_j>`. The number of steps drops
 //! out: everything else happens in `b` dimensions.
+//!
+//! Slots must be uniform and independent. A slot drawn as the upper half of `b` times 64 random bits is so up to `b 2^-64`,
+//! which counts towards delta.
 
 use mf_core::{Participation, Strategy};
 
@@ -95,6 +98,27 @@ impl Gram {
     /// `max_i G_ii`: the squared sensitivity if the slot were known.
     pub fn largest_diagonal(&self) -> f64 {
         (0..self.slots).map(|i| self.entry(i, i)).fold(0.0, f64::max)
+    }
+
+    /// The Gram matrix of the slots `0, w, 2w, ...` alone, if accounting with it is pessimistic.
+    ///
+    /// Split the slots into the `w` classes `{r, r + w, ...}`, `w` a divisor of `b`. Delta is at most the average of the classes'
+    /// deltas (Corollary c), and if no class has an entry above that of class 0 in the same place, all are at most that
+    /// of class 0 (Corollary a). So it always is for a Toeplitz strategy, whose later slots are cut earlier. Costs little
+    /// where neighbouring slots are alike, and sampling becomes `w^2` times faster. None otherwise. O(b^2 / w).
+    pub fn of_class(&self, classes: usize) -> Option<Self> {
+        let b = self.slots;
+        if classes == 0 || !b.is_multiple_of(classes) {
+            return None;
+        }
+        let side = b / classes;
+        let of = |r: usize, i: usize, j: usize| self.entry(r + i * classes, r + j * classes);
+        let dominates = |i: usize, j: usize| (1..classes).all(|r| of(r, i, j) <= of(0, i, j));
+        if !(0..side).all(|i| (0..=i).all(|j| dominates(i, j))) {
+            return None;
+        }
+        let entries = (0..side * side).map(|at| of(0, at / side, at % side)).collect();
+        Some(Self { slots: side, entries })
     }
 
     /// For every `w` from 0 on, the largest `G_ij` with `|i - j| = w`.
@@ -218,6 +242,21 @@ mod tests {
             let sensitivity = sensitivity::of(strategy, &participation).unwrap().value;
             assert!((gram.largest_diagonal().sqrt() / sensitivity - 1.0).abs() < 1e-9);
         }
+    }
+
+    #[test]
+    fn a_class_stands_for_all_if_it_dominates() {
+        let toeplitz = of(&Strategy::toeplitz(24, vec![1.0, 0.7, 0.5, 0.2]).unwrap(), 12);
+        let third = toeplitz.of_class(3).unwrap();
+        assert_eq!(third.slots(), 4);
+        assert_eq!(
+            (third.entry(0, 1), third.entry(2, 2)),
+            (toeplitz.entry(0, 3), toeplitz.entry(6, 6))
+        );
+        assert_eq!(toeplitz.of_class(1).unwrap(), toeplitz);
+        assert!(toeplitz.of_class(5).is_none() && toeplitz.of_class(0).is_none());
+        let rising = Gram::new(2, vec![1.0, 0.0, 0.0, 2.0]).unwrap();
+        assert!(rising.of_class(2).is_none(), "the later slot is worse");
     }
 
     #[test]

@@ -13,6 +13,21 @@
 //! set unlikely for the smaller one?) and *add* (the converse), are bounded separately, and the larger `delta`
 //! counts. All results are rounded towards more privacy.
 //!
+//! ```
+//! use dp_train::Neighbouring::ZeroOut;
+//! use dp_train::accounting::{deterministic, gram::Gram, poisson::Poisson};
+//! use mf_core::{Participation, Strategy};
+//!
+//! // 1000 steps of DP-SGD with a hundredth of the data in each, at epsilon 2 and delta 1e-5.
+//! let multiplier = Poisson::new(ZeroOut, 0.01, 1000)?.multiplier(2.0, 1e-5)?;
+//! // The same number of steps as ten epochs of 100 slots, with noise that is correlated over four steps.
+//! let strategy = Strategy::toeplitz(1000, vec![1.0, 0.5, 0.375, 0.3125])?;
+//! let gram = Gram::of(ZeroOut, &strategy, &Participation::epochs(10, 100)?)?;
+//! let noise = deterministic::noise_std(&gram, 2.0, 1e-5)?;
+//! assert!(multiplier < 1.0 && noise.noise_std < 4.0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # The dominating pair
 //!
 //! **Theorem 1.** Let `C` be lower triangular, let the example in question take part in a random set `S` of steps,
@@ -78,13 +93,18 @@ use crate::calibration::{CalibrationError, LEAST_EPSILON, Neighbouring};
 mod normal;
 mod root;
 pub mod pld;
+mod convolution;
 pub mod composition;
+mod mixture;
 pub mod poisson;
 pub mod cyclic;
 pub mod gram;
+mod log_normal;
 pub mod allocation;
 pub mod deterministic;
+pub mod confidence;
 pub mod monte_carlo;
+mod importance;
 pub mod verified;
 
 /// The least `delta` that these accountants resolve: below it the tails that they cut off would show.

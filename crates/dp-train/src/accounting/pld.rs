@@ -17,9 +17,12 @@
 //! what lies above, `U - V e^{l_top}` goes to infinity and the rest to the top: the same rule with one end far away.
 //!
 //! # Rounding
-//! Every mass here carries a relative error below [`Pld::rounding`], call it `r`. Densities that are right up to a
-//! factor `e^{+-r}` change `delta` to at most `e^r delta(epsilon - 2r)`; [`composition`](super::composition) evaluates it
-//! there.
+//! The masses `U(l)` and `V(l)` above every grid point carry relative errors below a third of [`Pld::rounding`], call it
+//! `r`; errors of single cells cancel in these sums. So the discrete `delta(l) = U(l) - e^l V(l)` errs by at most
+//! `(r/3) (U + e^l V) = (r/3) (delta + 2 e^l V)`, and since `delta(l - x) - delta(l) >= (1 - e^{-x}) e^l V(l)`, the true one is at
+//! most `e^r delta(l - 2r)` of the discrete law. That is the divergence of measures scaled by `e^r` and `e^{-r}`, which
+//! compose like any others: after `T` releases `e^{Tr} delta(epsilon - 2Tr)`, where
+//! [`composition`](super::composition) evaluates it.
 
 use super::AccountingError;
 

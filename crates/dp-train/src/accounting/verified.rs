@@ -10,16 +10,24 @@
 //! probability at most `sum_j f_j <= f`. The coins are independent of the data. On good ones training has delta at most the
 //! upper bound, on bad ones at most 1, and `delta` is convex: together at most `upper + f`, which was checked. QED
 //!
+//! Of more than 256 slots a [class](Gram::of_class) is sampled that may stand for all.
+//!
 //! The pilot's coins never verify: they were used to choose the noise, for which they look better than they are.
 
+use std::borrow::Cow;
+
+use super::confidence::Estimate;
 use super::deterministic::{self, DeterministicNoise};
 use super::gram::Gram;
-use super::monte_carlo::{Coins, Estimate, MonteCarloBound, Sampler, derived_seed};
+use super::monte_carlo::{Coins, MonteCarloBound, Sampler, derived_seed};
 use super::root::{Search, least_noise};
 use super::{AccountingError, check_delta, check_epsilon};
 
 /// Samples that verify well within ten seconds at 100 slots.
 pub const USUAL_SAMPLES: u64 = 1 << 20;
+
+/// Slots beyond which a class of them is sampled instead, if one may stand for all.
+const MANY_SLOTS: usize = 256;
 
 /// The share of delta that goes to the failure of the coins.
 const FAILURE_SHARE: f64 = 1e-4;
@@ -80,7 +88,7 @@ pub fn noise_std(
     if gram.slots() == 1 {
         return Ok(unsampled);
     }
-    let sampler = Sampler::new(gram)?;
+    let sampler = Sampler::new(&few_slots(gram))?;
     let first = Coins { seed, samples, failure: 0.5 * failure };
     let Some(mut noise) = pilot(&sampler, epsilon, delta, &first, deterministic.noise_std)? else {
         return Ok(unsampled);
@@ -102,6 +110,16 @@ pub fn noise_std(
         noise *= GROWTH;
     }
     Ok(unsampled)
+}
+
+/// The matrix itself, or if it is large that of a class of its slots which may stand for all.
+fn few_slots(gram: &Gram) -> Cow<'_, Gram> {
+    let b = gram.slots();
+    let class = (b.div_ceil(MANY_SLOTS)..=b / 2).find_map(|classes| gram.of_class(classes));
+    match class {
+        Some(class) if b > MANY_SLOTS => Cow::Owned(class),
+        _ => Cow::Borrowed(gram),
+    }
 }
 
 /// The noise at which verification with these coins should succeed; none if that is not less than `enough`.
@@ -162,6 +180,16 @@ mod tests {
                 && found.deterministic.noise_std > found.noise_std
         );
         assert!(bound.upper() + found.failure <= 1e-5 && found.failure <= 1e-9);
+    }
+
+    #[test]
+    fn of_many_slots_a_class_is_sampled() {
+        let many = gram(&Strategy::toeplitz(520, vec![1.0, 0.5]).unwrap(), 1, 520);
+        assert_eq!(few_slots(&many).slots(), 130, "the least divisor from 3 on");
+        let few = gram(&Strategy::identity(100).unwrap(), 1, 100);
+        assert_eq!(few_slots(&few).slots(), 100);
+        let prime = gram(&Strategy::identity(257).unwrap(), 1, 257);
+        assert_eq!(few_slots(&prime).slots(), 257);
     }
 
     #[test]
