@@ -364,5 +364,8 @@ fn secret_batches_are_trained_on_with_less_noise_and_verified() {
         &["textures.toml", "sampled batches", "zero-out", "fixed order"],
     );
     refused(&format!("plan {config} --set privacy.sampling=shuffled"), 2, &["privacy.sampling"]);
-    refused(&format!("audit {config} {keys} --trials 1000"), 1, &["fixed order", "balls in bins"]);
+    let attacked = "--set privacy.sampling=balls-in-bins --trials 64000 --json";
+    let report = json(&format!("audit {} {attacked}", repository("configs/audit-bsr.toml")));
+    assert_eq!(report["batches_as_planned"], true);
+    assert!(report["epsilon_lower_bound"].as_f64().unwrap() < 4.0);
 }

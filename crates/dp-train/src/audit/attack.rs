@@ -67,7 +67,7 @@ impl Test {
 }
 
 /// About the bound that expected counts would give, with normal instead of binomial quantiles.
-fn promised_epsilon(often: f64, rare: f64, delta: f64, trials: f64) -> f64 {
+pub(super) fn promised_epsilon(often: f64, rare: f64, delta: f64, trials: f64) -> f64 {
     let z = 2.24;
     let width = |q: f64| z * (q * (1.0 - q) / trials).sqrt() + 0.5 * z * z / trials;
     (((often - width(often)).max(0.0) - delta).max(0.0) / (rare + width(rare))).ln()

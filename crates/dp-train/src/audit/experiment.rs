@@ -163,7 +163,7 @@ fn measured_covariance(
 
 /// `ln((often - delta) / rare)` with the lower bound of one probability and the upper bound of the
 /// other, each wrong with probability `alpha`.
-fn epsilon_bound(
+pub(super) fn epsilon_bound(
     test: &Test,
     (with, without): (&Tally, &Tally),
     trials: u64,

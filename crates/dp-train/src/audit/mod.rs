@@ -29,6 +29,11 @@
 //! of the plan in nine directions, with a false-alarm rate below 1e-6. A stream that fails the
 //! latter is wrong even if no attack profits from it.
 //!
+//! # Secret batches
+//! Where the plan is for sampled batches the attacker does not know the canary's steps: the statistic is then the likelihood
+//! ratio ([`secret`]), and the batches themselves are looked at ([`sampler`]). There are no parts then: the noise is the same
+//! code.
+//!
 //! # The parts
 //! The main attack runs the mechanism at 64 coordinates. What else is shipped is attacked with a
 //! hundredth of its trials or less, which is enough for the noise and for gross leaks: noise of
@@ -46,6 +51,8 @@ mod experiment;
 pub mod part;
 pub mod spread;
 pub mod examples;
+pub mod sampler;
+mod secret;
 mod report;
 
 use canary::{CANARIES, Canary, Released, World, indicator};
@@ -53,6 +60,7 @@ use examples::Examples;
 use experiment::{Expected, Experiment};
 use part::Target;
 pub use report::{AuditError, AuditReport, PartReport};
+use sampler::Drawn;
 use tally::directions;
 
 /// Confidence of each lower bound on epsilon.
@@ -79,6 +87,9 @@ const LEAST_PART: u64 = 6400;
 /// # Errors
 /// [`AuditError::Trials`] for fewer than 640; others mean that the mechanism refused to run.
 pub fn audit(plan: &DpPlan, trials: u64, seed: RunSeed) -> Result<AuditReport, AuditError> {
+    if plan.request().sampling != Sampling::FixedOrder {
+        return audit_sampler(plan, trials, seed, sampler::drawn);
+    }
     let mut report = audit_mechanism(plan, trials, seed, canary::released_sums)?;
     let share = (trials / PART_SHARE).max(LEAST_PART);
     for target in [Target::Tiles, Target::Resume] {
@@ -140,11 +151,46 @@ pub fn audit_mechanism(
         epsilon_claimed: plan.request().epsilon,
         delta: plan.request().delta,
         epsilon_lower_bound: outcome.epsilon_lower_bound,
-        epsilon_lower_bound_if_gaussian: outcome.epsilon_lower_bound_if_gaussian,
+        epsilon_lower_bound_if_gaussian: Some(outcome.epsilon_lower_bound_if_gaussian),
         trials: runs * CANARIES as u64,
         confidence: CONFIDENCE,
         noise_deviation,
         noise_as_planned: noise_deviation <= LARGEST_DEVIATION,
+        batches_as_planned: None,
+        parts: Vec::new(),
+    })
+}
+
+/// Audits a plan for secret batches, with any sampler: what it draws for 64 examples, and what the mechanism releases
+/// then ([`secret`], [`sampler`]).
+///
+/// `draw` gives the canaries in the batch of every step, by the key of a run.
+///
+/// # Errors
+/// As [`audit`], and those of the sampler.
+pub fn audit_sampler(
+    plan: &DpPlan,
+    trials: u64,
+    seed: RunSeed,
+    draw: impl Fn(&DpPlan, &NoiseKey) -> Result<Drawn, AuditError> + Sync,
+) -> Result<AuditReport, AuditError> {
+    let runs = trials.div_ceil(CANARIES as u64);
+    if runs < 10 {
+        return Err(AuditError::Trials { trials });
+    }
+    let plan = plan.with_dim(CANARIES);
+    let findings = sampler::findings(&plan, seed, |key| draw(&plan, key))?;
+    let outcome = secret::attack(&plan, runs, CONFIDENCE, seed, |key| draw(&plan, key))?;
+    Ok(AuditReport {
+        epsilon_claimed: plan.request().epsilon,
+        delta: plan.request().delta,
+        epsilon_lower_bound: outcome.epsilon_lower_bound,
+        epsilon_lower_bound_if_gaussian: None,
+        trials: runs * CANARIES as u64,
+        confidence: CONFIDENCE,
+        noise_deviation: outcome.noise_deviation,
+        noise_as_planned: outcome.noise_deviation <= LARGEST_DEVIATION,
+        batches_as_planned: Some(findings.are_as_planned()),
         parts: Vec::new(),
     })
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use thiserror::Error;
 
+use crate::batches::NoBatch;
 use crate::engine::EngineError;
 use crate::gradient::GradientError;
 use crate::mechanism::MechanismError;
@@ -20,8 +21,9 @@ pub struct AuditReport {
     pub delta: f64,
     /// No mechanism with a smaller epsilon behaves like this one, at the stated confidence.
     pub epsilon_lower_bound: f64,
-    /// The same under the assumption that the release is Gaussian; closer to the claim.
-    pub epsilon_lower_bound_if_gaussian: f64,
+    /// The same under the assumption that the release is Gaussian; closer to the claim. None where batches are secret: it
+    /// is a mixture then.
+    pub epsilon_lower_bound_if_gaussian: Option<f64>,
     /// Trials in each of the two worlds, those for choosing the test included.
     pub trials: u64,
     /// Probability with which each bound holds.
@@ -30,6 +32,9 @@ pub struct AuditReport {
     pub noise_deviation: f64,
     /// Whether that is within what chance explains, with a false-alarm rate below 1e-6.
     pub noise_as_planned: bool,
+    /// Where batches are secret: whether they are drawn as the plan says, with a false-alarm rate of about 1e-6.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batches_as_planned: Option<bool>,
     /// The other parts of what is shipped that were attacked; the numbers above are those of the
     /// mechanism at 64 coordinates.
     #[serde(default)]
@@ -83,6 +88,7 @@ impl AuditReport {
     pub fn passed(&self) -> bool {
         self.epsilon_lower_bound <= self.epsilon_claimed
             && self.noise_as_planned
+            && self.batches_as_planned != Some(false)
             && self.parts.iter().all(|part| part.passed(self.epsilon_claimed))
     }
 }
@@ -119,13 +125,15 @@ impl fmt::Display for AuditReport {
             "lower bound   epsilon {:.3} ({percent} %, {} trials per world)",
             self.epsilon_lower_bound, self.trials
         )?;
-        writeln!(
-            f,
-            "if Gaussian   epsilon {:.3} ({percent} %)",
-            self.epsilon_lower_bound_if_gaussian
-        )?;
+        if let Some(bound) = self.epsilon_lower_bound_if_gaussian {
+            writeln!(f, "if Gaussian   epsilon {bound:.3} ({percent} %)")?;
+        }
         let noise = if self.noise_as_planned { "as planned" } else { "NOT as planned" };
         writeln!(f, "noise         {noise} (largest deviation {:.1} sigma)", self.noise_deviation)?;
+        if let Some(as_planned) = self.batches_as_planned {
+            let word = if as_planned { "drawn as planned" } else { "NOT drawn as planned" };
+            writeln!(f, "batches       {word}")?;
+        }
         for part in &self.parts {
             writeln!(f, "{part}")?;
         }
@@ -142,14 +150,15 @@ pub enum AuditError {
         /// The number given.
         trials: u64,
     },
-    /// The attack is on noise alone, in steps that are known; where these are secret it would prove too much.
-    #[error(
-        "the audit attacks runs in a fixed order, but the plan is for {sampling}: there is no attack on that yet"
-    )]
+    /// A mechanism of one's own is attacked in steps that are known; where these are secret that would prove too much.
+    #[error("the plan is for {sampling}, but the attack is on a fixed order")]
     Sampling {
         /// That of the plan.
         sampling: Sampling,
     },
+    /// There are no batches to draw.
+    #[error(transparent)]
+    Batches(#[from] NoBatch),
     /// The plan cannot be made for the audit's number of coordinates.
     #[error(transparent)]
     Plan(#[from] PlanError),
