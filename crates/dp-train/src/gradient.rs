@@ -141,12 +141,16 @@ pub const CLIP_NORMS: RangeInclusive<f64> = 1e-30..=1e30;
 /// neighbours differ by at most `zeta (1 + 2^-53 (m^2 + 2 m))`: 1 + 2^-12.9 for [`MOST_EXAMPLES`]. Adding sums to
 /// one another ([`ClippedSum::add_sum`]) errs by no more than that, on top of what the parts do.
 ///
+/// Where batches are secret an example is compared with none, not with zero: those behind it move up, and all lanes of
+/// its [part](crate::batches::Parting), of at most 128 examples, may be rounded otherwise. Each errs by at most half of
+/// what is said above, with it and without it: 8 lanes of 16 make 1 + 2^-11, one group of 128 on burn's devices as above.
+///
 /// That holds for layers whose gradients are held, and for linear layers. A convolution whose gradients are never
 /// held (ghost norms) sums products that can cancel. Its norms are rounded up so that an example's products add up to
 /// at most `2^10 zeta` without their signs; others in the same block are rounded to the last place of such partial
 /// sums, `2^-14 zeta`. How many of these roundings add up is not proven: an attack by ascent, of which the
 /// engine's tests have a short form, reached 4.0e-4 with blocks of 16 examples and 2.3e-4 with the usual 8 in a
-/// review, which is why this factor is 2^-10.
+/// review, which is why this factor is 2^-10. For secret batches that was not searched for.
 pub const SUM_ROUNDING: f64 = 1.0 / 1024.0;
 
 /// Examples that one sum may have: with more, the rounding of sums in f64 would use up [`SUM_ROUNDING`].

@@ -146,3 +146,17 @@ proptest! {
         prop_assert!(delta.worst() < 1e-5 * 1.01 || usual.worst() > 500.0, "{delta:?}");
     }
 }
+
+/// Everyone in every round is one Gaussian release, also where its losses are large.
+#[test]
+fn without_sampling_large_losses_are_those_of_the_gaussian() {
+    for (rounds, epsilon) in [(1, 12.0), (10, 20.0), (10, 50.0), (3, 100.0)] {
+        let account = Poisson::new(ZeroOut, 1.0, rounds).unwrap();
+        let multiplier = account.multiplier(epsilon, 1e-5).unwrap();
+        let plain = calibration::multiplier(epsilon, 1e-5).unwrap() * (rounds as f64).sqrt();
+        assert!(
+            (multiplier / plain - 1.0).abs() < 1e-3 && multiplier > plain * (1.0 - 1e-6),
+            "{epsilon}"
+        );
+    }
+}

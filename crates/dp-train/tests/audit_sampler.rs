@@ -61,7 +61,7 @@ fn audited(
 #[test]
 fn our_samplers_pass_and_the_bound_comes_near_the_claim() {
     for (plan, least) in [
-        (request(Method::Bsr { bands: 8 }).plan().unwrap(), 2.2),
+        (request(Method::Bsr { bands: 8 }).plan().unwrap(), 2.0),
         (request(Method::Identity).plan().unwrap(), 1.8),
         (request(Method::Bisr { bands: 2 }).plan().unwrap(), 2.0),
         (poisson(Method::Identity, 1), 1.0),

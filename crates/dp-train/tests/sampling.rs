@@ -221,6 +221,25 @@ fn a_certificate_with_less_noise_or_another_sampling_is_refused() {
         refused(&|text| text["plan"]["request"]["neighbouring"] = json!("replace_one"));
         refused(&|text| text["realised"]["examples_used"] = json!(59));
         refused(&|text| text["realised"]["most_uses"] = json!(3));
+        refused(&|text| text["plan"]["request"]["examples"] = json!(60));
+        // As a run from before there was sampling, whose noise did not allow for the rounding of sums.
+        refused(&|text| {
+            text["format"] = json!("bandroot privacy 1");
+            text["generator"] = json!(
+                "ChaCha20 with a 256-bit key, addressed by (step, coordinate); ziggurat normals in f64"
+            );
+            text["limits"] = json!(
+                "Gaussian noise in floating point; attacks on its last bits are not excluded"
+            );
+            let statement = text["statement"].as_str().unwrap();
+            text["statement"] = json!(statement.replace("zero out one", "add or remove one"));
+            text["artifacts"] = json!({});
+            let rounding = 1.0 + text["plan"]["sum_rounding"].as_f64().unwrap();
+            text["plan"]["sum_rounding"] = json!(0.0);
+            for key in ["noise_std", "iterate_noise_std", "final_iterate_noise_std"] {
+                scale(&mut text["plan"][key], 1.0 / rounding);
+            }
+        });
         // As if the order had been fixed and the noise were enough for that.
         refused(&|text| {
             text["plan"]["request"].as_object_mut().unwrap().remove("sampling");
@@ -260,6 +279,7 @@ fn poisson_batches_have_the_noise_of_their_accountant() {
     // Everyone in every step of the group: as much noise as if that were known.
     let everyone = PlanRequest { batch_size: 15, ..poisson(Method::Bsr { bands: 4 }, 4) };
     let known = everyone.clone().with_sampling(Sampling::FixedOrder);
+    assert!(matches!(known.clone().plan(), Err(PlanError::UnusedExamples)));
     let known = PlanRequest { examples: None, ..known }.plan().unwrap();
     let ratio = everyone.plan().unwrap().noise_std() / known.noise_std();
     assert!((ratio - 1.0).abs() < 1e-4 && ratio > 1.0 - 1e-6, "{ratio}");

@@ -3,7 +3,7 @@
 use dp_train::calibration::CalibrationError;
 use dp_train::model::ArchitectureError;
 
-use crate::factorizations::MethodError;
+use crate::factorizations::{MethodError, MethodName};
 
 /// A number of the config that leaves nothing to plan.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -125,6 +125,11 @@ pub enum ConfigError {
     /// Layers beside a model that has its own.
     #[error("model.layers is given, but model.name is not \"own\"")]
     UnusedLayers,
+    /// `bands = "best"` for a method that has none, or that takes long.
+    #[error(
+        "noise.bands = \"best\" is for bsr, bisr, toeplitz, inverse-toeplitz and normalised-sqrt, not for {method}"
+    )]
+    BestBands { method: MethodName },
     /// `zero_head` without a linear layer.
     #[error(
         "model.zero_head is set, but the model has no linear layer that could start at zero: leave it out"

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::factorizations::MethodName;
 
 pub mod average;
+mod bands;
 pub mod canonical;
 pub mod data;
 pub mod engine;
@@ -66,7 +67,8 @@ pub struct Noise {
     /// The factorization.
     pub method: MethodName,
     /// Diagonals of the strategy, for bsr, toeplitz, normalised-sqrt and aof, the steps of one epoch if left
-    /// out; of its inverse, for bisr and inverse-toeplitz, 4 if left out.
+    /// out; of its inverse, for bisr and inverse-toeplitz, 4 if left out. `"best"` tries the powers of two up to an epoch
+    /// and takes those with the least noise on the iterates at this privacy, for all but aof.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bands: Option<usize>,
     /// Share of the row before that lambda-cgd takes back, in [0, 1]; the best one if left out.

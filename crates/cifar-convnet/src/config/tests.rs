@@ -304,3 +304,40 @@ fn the_schedules_strategy_is_usual_only_where_it_is_never_worse() {
         assert!(usual.final_iterate_noise_std < constant.final_iterate_noise_std, "{more:?}");
     }
 }
+
+#[test]
+fn the_best_bands_have_the_least_noise_and_depend_on_the_sampling() {
+    let of = |more: &[&str]| {
+        let overrides = [&["training.epochs=3", "privacy.epsilon=2"], more].concat();
+        config("configs/textures.toml", &overrides).unwrap()
+    };
+    let noise = |config: &Config| {
+        let plan = plan::DpPlan::new(config.plan_request().unwrap()).unwrap();
+        plan.record().iterate_noise_std
+    };
+    let mut chosen = Vec::new();
+    for more in [
+        vec!["noise.method=bsr"],
+        vec!["noise.method=bsr", "privacy.sampling=balls-in-bins"],
+        vec!["noise.method=bisr", "privacy.sampling=balls-in-bins"],
+        vec!["noise.method=bsr", "privacy.sampling=cyclic-poisson"],
+    ] {
+        let best = of(&[&more[..], &["noise.bands=best"]].concat());
+        let bands = best.noise.as_ref().unwrap().bands.unwrap();
+        for other in [1, 2, 4, 8, 16, 32] {
+            let other = of(&[&more[..], &[&format!("noise.bands={other}")]].concat());
+            assert!(noise(&best) <= noise(&other), "{more:?} {bands}");
+        }
+        chosen.push(bands);
+    }
+    assert!(chosen[1] < chosen[0], "{chosen:?}");
+    for method in ["aof", "identity"] {
+        let word = refusal(
+            "configs/textures.toml",
+            &["noise.bands=best", &format!("noise.method={method}")],
+        );
+        assert!(word.contains("noise.bands") && word.contains(method), "{word}");
+    }
+    let word = refusal("configs/textures.toml", &["noise.bands=many"]);
+    assert!(word.contains("bands"), "{word}");
+}

@@ -15,9 +15,7 @@ pub(super) struct Seen {
 
 impl AddAssign for Seen {
     fn add_assign(&mut self, seen: Self) {
-        self.metrics.images += seen.metrics.images;
-        self.metrics.loss_sum += seen.metrics.loss_sum;
-        self.metrics.correct += seen.metrics.correct;
+        self.metrics += seen.metrics;
         self.examples += seen.examples;
         self.clipped = seen.clipped.map(|clipped| self.clipped.unwrap_or(0) + clipped);
     }

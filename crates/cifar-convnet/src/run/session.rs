@@ -8,6 +8,7 @@ use anyhow::Context;
 use dp_train::certificate::{Artifacts, Certificate, Disclosure, Exposure};
 use dp_train::engine::GradientEngine;
 use dp_train::fingerprint::Fingerprint;
+use dp_train::plan::Sampling;
 use dp_train::provenance::Origin;
 use dp_train::seal::Seal;
 use dp_train::seeds::{KeyOrigin, RunSeed};
@@ -20,6 +21,7 @@ use super::start::Start;
 use super::state::{Feed, State};
 use super::summary::{self, Claim, Summary};
 use super::{binding, commitment, provenance};
+use crate::config::Record;
 use crate::data::Dataset;
 use crate::data::views::Views;
 use crate::experiment::{Experiment, Kind, Steps};
@@ -142,6 +144,16 @@ impl<'a> Session<'a> {
             }
         };
         let (record, private) = (config.training.record, matches!(state, State::Private(_)));
+        if let Kind::Private(plan) = &experiment.kind
+            && plan.request().sampling != Sampling::FixedOrder
+            && record == Record::All
+        {
+            log::warn!(
+                "batches are secret, but {} and the TensorBoard events tell of them: publish neither with the model, or \
+                 set training.record = \"public\"",
+                folder::METRICS
+            );
+        }
         let events = Events::open(folder.path(), state.steps_taken(), record, private)?;
         let (augmentation, shape) = (config.data.augmentation, data.shape);
         let views = Views { augmentation, shape, seed: RunSeed(config.training.seed) };

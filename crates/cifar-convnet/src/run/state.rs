@@ -3,6 +3,7 @@
 use std::io::BufRead;
 
 use anyhow::{Context, bail};
+use dp_train::batches::Parting;
 use dp_train::engine::{Batch, GradientEngine};
 use dp_train::gradient::NonPrivateGradient;
 use dp_train::seal::{Seal, SealDifference};
@@ -180,10 +181,19 @@ impl State {
         let mut seen = Seen::default();
         match self {
             State::Private(training) => {
+                let parting = Parting::of(training.plan().request());
                 let counts = training.step(|parameters, batch, sum| -> anyhow::Result<_> {
-                    let batch = feed.load(step, batch);
-                    (*sum, seen.metrics) =
-                        engine.clipped_sum(parameters, batch, sum.clip_norm())?;
+                    let clip_norm = sum.clip_norm();
+                    for part in parting.parts(batch)? {
+                        let part = feed.load(step, &part);
+                        let (clipped, metrics) = engine.clipped_sum(parameters, part, clip_norm)?;
+                        // The first one need not be copied.
+                        match sum.counts().examples {
+                            0 => *sum = clipped,
+                            _ => sum.add_sum(clipped)?,
+                        }
+                        seen.metrics += metrics;
+                    }
                     Ok(())
                 })?;
                 (seen.examples, seen.clipped) = (counts.examples, Some(counts.clipped));

@@ -19,6 +19,7 @@
 //!   errs by at most `T e (|phi| + e)^{T-1}`. By Parseval and Cauchy-Schwarz the masses err in sum by at most the
 //!   Euclidean norm of these errors; the transform back adds at most `c u log2 N sum |phi^T|`.
 
+pub use super::convolution::Aim;
 use super::convolution::{OUTSIDE, Part, UNIT, convolve, log_moment, saddle, window};
 use super::pld::Pld;
 use super::{AccountingError, check_count, check_delta};
@@ -31,22 +32,6 @@ const WIDE: f64 = 1e6;
 
 /// The most releases.
 pub const MOST_ROUNDS: u64 = 1_000_000_000;
-
-/// Where the composed law has to be accurate.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Aim {
-    /// Around this epsilon.
-    Epsilon(f64),
-    /// Where `delta(epsilon)` is about this.
-    Delta(f64),
-    /// Around this epsilon, where delta is about as given: faster.
-    Both {
-        /// The epsilon.
-        epsilon: f64,
-        /// The delta.
-        delta: f64,
-    },
-}
 
 /// The upper part of the law of a sum of privacy losses, accurate where it was aimed.
 #[derive(Debug, Clone)]

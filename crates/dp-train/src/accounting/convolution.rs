@@ -3,7 +3,6 @@
 use realfft::RealFftPlanner;
 use realfft::num_complex::Complex;
 
-use super::composition::Aim;
 use super::pld::Pld;
 
 /// The part of the tilted law that may lie outside the window.
@@ -11,6 +10,22 @@ pub(super) const OUTSIDE: f64 = 1e-15;
 
 /// Half a unit in the last place of 1.
 pub(super) const UNIT: f64 = f64::EPSILON / 2.0;
+
+/// Where the composed law has to be accurate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Aim {
+    /// Around this epsilon.
+    Epsilon(f64),
+    /// Where `delta(epsilon)` is about this.
+    Delta(f64),
+    /// Around this epsilon, where delta is about as given: faster.
+    Both {
+        /// The epsilon.
+        epsilon: f64,
+        /// The delta.
+        delta: f64,
+    },
+}
 
 /// One of the laws that are summed, with the logarithms of its masses and a coarse version of it to search with.
 pub(super) struct Part<'a> {

@@ -206,7 +206,7 @@ impl Split {
         }
         // The grid has to resolve the spread of the whole, which for small shifts is less than the usual step.
         let spread = f64::hypot(common, own / (self.slots_per_class as f64).sqrt());
-        let step = step.min(0.2 * spread * step / FINE).max(1e-4);
+        let step = step.min(0.2 * spread * step / FINE).max(1e-3);
         match Allocation::new(self.slots_per_class as u64, own, step) {
             Ok(allocation) => allocation.delta_beside(common, epsilon),
             Err(AccountingError::Grid { .. }) => known(),

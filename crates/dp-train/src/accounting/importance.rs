@@ -6,7 +6,7 @@ use rand_distr::{Distribution, StandardNormal};
 use rayon::prelude::*;
 
 use super::confidence::Moments;
-use super::monte_carlo::{Coins, Sampler};
+use super::factored::{Coins, Sampler};
 
 /// Samples that share one stream of the cipher.
 const PER_STREAM: u64 = 1024;

@@ -22,7 +22,9 @@ impl Pair {
     fn loss(&self, x: f64) -> f64 {
         let exponent = (2.0 * x - 1.0) / (2.0 * self.s * self.s);
         // ln(1 - q + q e^y) from its larger term, so that nothing overflows.
-        if exponent > 30.0 {
+        if self.q == 1.0 {
+            exponent
+        } else if exponent > 30.0 {
             exponent + self.q.ln() + ((1.0 - self.q) / self.q * (-exponent).exp()).ln_1p()
         } else {
             (self.q * exponent.exp_m1()).ln_1p()

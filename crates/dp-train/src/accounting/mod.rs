@@ -8,7 +8,8 @@
 //! | every example draws one of `b` slots, and step `i` takes slot `i mod b` | any | [`deterministic`] | a bound without sampling |
 //! | the same | any | [`monte_carlo`], [`verified`] | a bound by sampling that fails with a stated probability |
 //!
-//! Neighbours are data sets of which one has an example more, or in which the gradients of one example are zero.
+//! Neighbours are data sets of which one has an example more, or in which the gradients of one example are zero and it is
+//! left out of its batches.
 //! Replacing an example is not covered and refused. The two directions, *remove* (is a release of the larger data
 //! set unlikely for the smaller one?) and *add* (the converse), are bounded separately, and the larger `delta`
 //! counts. All results are rounded towards more privacy.
@@ -52,7 +53,8 @@
 //! the other examples and all augmentation have the same law for both neighbours and are independent of `S`, so it
 //! is enough to bound the divergence with them fixed. Then the sum of the other examples' updates in a
 //! step is a function of the releases before it, the same for both neighbours, since each is
-//! clipped alone and the divisor is public. Subtract it. What is left in step `t` is `sigma z_t` without the example
+//! clipped alone and the divisor is public (up to rounding, which the noise of a plan allows for: see
+//! [`SUM_ROUNDING`](crate::gradient::SUM_ROUNDING)). Subtract it. What is left in step `t` is `sigma z_t` without the example
 //! (law `Q`) and `v_j + sigma z_t` with it and pattern `j`, where `v_j = sum_{s in S_j, s <= t} C[t,s] g_s` and `g_s`,
 //! of norm at most 1, depends on earlier releases only.
 //!
@@ -104,6 +106,7 @@ pub mod allocation;
 pub mod deterministic;
 pub mod confidence;
 pub mod monte_carlo;
+mod factored;
 mod importance;
 pub mod verified;
 

@@ -12,7 +12,7 @@
 //! add up, *each direction by itself*. `s` is the noise multiplier, noise over clip norm.
 //!
 //! Keeping both masses of a cell adds at most `h^2 / 4` to the variance of a round's loss. The grid's step `h` is 1e-4, as
-//! in Google's `dp_accounting`, so that the two agree to seven digits, but at least a 300th of the loss's standard
+//! in Google's `dp_accounting`, so that the two agree at usual settings (at very small `q` and `delta` ours can be much the larger), but at least a 300th of the loss's standard
 //! deviation, which costs a relative 2e-6 of epsilon, and a 50th of it where 1e-4 would be more than a fifth.
 
 use super::composition::{Aim, Composition, MOST_ROUNDS};

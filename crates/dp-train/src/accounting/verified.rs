@@ -18,8 +18,9 @@ use std::borrow::Cow;
 
 use super::confidence::Estimate;
 use super::deterministic::{self, DeterministicNoise};
+use super::factored::{Coins, Sampler, derived_seed};
 use super::gram::Gram;
-use super::monte_carlo::{Coins, MonteCarloBound, Sampler, derived_seed};
+use super::monte_carlo::MonteCarloBound;
 use super::root::{Search, least_noise};
 use super::{AccountingError, check_delta, check_epsilon};
 
@@ -88,7 +89,12 @@ pub fn noise_std(
     if gram.slots() == 1 {
         return Ok(unsampled);
     }
-    let sampler = Sampler::new(&few_slots(gram))?;
+    let few = few_slots(gram);
+    // Half an hour rather than seconds: no class of the slots may stand for all.
+    if few.slots() > 2 * MANY_SLOTS {
+        return Ok(unsampled);
+    }
+    let sampler = Sampler::new(&few)?;
     let first = Coins { seed, samples, failure: 0.5 * failure };
     let Some(mut noise) = pilot(&sampler, epsilon, delta, &first, deterministic.noise_std)? else {
         return Ok(unsampled);
@@ -113,7 +119,7 @@ pub fn noise_std(
 }
 
 /// The matrix itself, or if it is large that of a class of its slots which may stand for all.
-fn few_slots(gram: &Gram) -> Cow<'_, Gram> {
+pub(crate) fn few_slots(gram: &Gram) -> Cow<'_, Gram> {
     let b = gram.slots();
     let class = (b.div_ceil(MANY_SLOTS)..=b / 2).find_map(|classes| gram.of_class(classes));
     match class {

@@ -1,5 +1,7 @@
 //! Batches of labelled images, and what is known of one beside its sum.
 
+use std::ops::AddAssign;
+
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -61,6 +63,14 @@ pub struct BatchMetrics {
     pub loss_sum: f64,
     /// How many were classified correctly.
     pub correct: usize,
+}
+
+impl AddAssign for BatchMetrics {
+    fn add_assign(&mut self, other: Self) {
+        self.images += other.images;
+        self.loss_sum += other.loss_sum;
+        self.correct += other.correct;
+    }
 }
 
 #[cfg(test)]

@@ -26,6 +26,9 @@ pub enum PlanError {
     /// Poisson batches of an unknown number of examples.
     #[error("Poisson batches need the number of examples, which is public")]
     Examples,
+    /// A number of examples that nothing depends on.
+    #[error("the number of examples is for Poisson batches only: leave it out")]
+    UnusedExamples,
     /// Poisson batches with noise that is correlated.
     #[error(
         "Poisson batches need fresh noise in every step, method identity, not {method}: take cyclic Poisson batches, or \

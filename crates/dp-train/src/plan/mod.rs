@@ -16,10 +16,12 @@ use crate::noise::{self, NoiseError};
 mod error;
 mod request;
 mod sampling;
+mod amplification;
 
+pub use amplification::Amplification;
 pub use error::PlanError;
 pub use request::{Budget, Clipping, PlanRequest, StrategyFor};
-pub use sampling::{Accountant, Amplification, Sampling};
+pub use sampling::{Accountant, Sampling};
 
 /// The numbers of a plan, as they stand in files. Anyone can write such a record;
 /// only a [`DpPlan`] was computed.

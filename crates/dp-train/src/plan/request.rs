@@ -273,9 +273,12 @@ impl PlanRequest {
         if self.batch_size > MOST_EXAMPLES {
             return Err(PlanError::BatchSize { batch_size: self.batch_size });
         }
-        let is_sampled = self.sampling == Sampling::BallsInBins;
-        if !is_sampled && !self.accountant.is_default() {
+        if self.sampling != Sampling::BallsInBins && !self.accountant.is_default() {
             return Err(PlanError::NoChoice);
+        }
+        let is_poisson = matches!(self.sampling, Sampling::Poisson | Sampling::CyclicPoisson);
+        if self.examples.is_some() && !is_poisson {
+            return Err(PlanError::UnusedExamples);
         }
         match self.sampling {
             Sampling::FixedOrder => Ok(()),

@@ -2,6 +2,7 @@
 
 use super::Verdict;
 use crate::certificate::{Certificate, FORMAT, FORMAT_1, GENERATOR, GENERATOR_1, LIMITS, LIMITS_1};
+use crate::plan::Sampling;
 
 impl Verdict {
     /// The sentences of the certificate are those that its numbers make.
@@ -36,10 +37,11 @@ impl Verdict {
             let Certificate { held_out_examples, features, artifacts, provenance, .. } =
                 certificate;
             let none = *held_out_examples == 0
+                && certificate.plan.request.sampling == Sampling::FixedOrder
                 && features.is_none()
                 && *artifacts == Default::default()
                 && provenance.is_empty();
-            let detail = "held_out_examples, features, artifacts and provenance: format 1 has none";
+            let detail = "sampling, held_out_examples, features, artifacts and provenance: format 1 has none";
             self.find(none, detail.to_string());
         }
     }

@@ -22,9 +22,10 @@ mod strategy;
 const TOLERANCE: f64 = 1e-8;
 
 /// What no certificate can prove, however its numbers fit: for whoever reads a yes.
-pub const NOT_PROVEN: [&str; 3] = [
+pub const NOT_PROVEN: [&str; 4] = [
     "that this program, and no other, made the run: the numbers follow from each other, whoever wrote them",
     "that the noise key was random, kept secret and used for nothing else",
+    "that secret batches, where the plan has them, were drawn as it says and that nobody learned them, by timing or else",
     "that the files and the data are those that were used, beyond their hashes",
 ];
 

@@ -7,11 +7,14 @@ use super::{TOLERANCE, Verdict, close, divergence};
 use crate::accounting::gram::Gram;
 use crate::accounting::monte_carlo::{Coins, Sampler};
 use crate::accounting::poisson::Poisson;
-use crate::accounting::verified::USUAL_SAMPLES;
+use crate::accounting::verified::{USUAL_SAMPLES, few_slots};
 use crate::accounting::{AccountingError, Directions, deterministic};
 use crate::certificate::{Certificate, FORMAT_1};
 use crate::gradient::SUM_ROUNDING;
 use crate::plan::{Accountant, Amplification, DpPlan, PlanRecord, PlanRequest, Sampling};
+
+/// Slots that are sampled at most: a plan with more has the noise of the bound without sampling.
+const MOST_SAMPLED: usize = 512;
 
 impl Verdict {
     /// All numbers of the plan that its request and its strategy give.
@@ -167,10 +170,19 @@ impl Verdict {
             if certain.worst() <= delta || !is_sampled {
                 return Ok((certain, "the bound without sampling".to_owned()));
             }
+            let few = few_slots(&gram);
+            let slots = few.slots();
+            if slots > MOST_SAMPLED {
+                return Err(AccountingError::Count {
+                    what: "slots to sample",
+                    value: slots as u64,
+                    most: MOST_SAMPLED as u64,
+                });
+            }
             let mut seed = [0; 32];
             getrandom::fill(&mut seed).map_err(|_| AccountingError::NoEntropy)?;
             let coins = Coins { seed, samples: 4 * USUAL_SAMPLES, failure: 1e-4 * delta };
-            let bound = Sampler::new(&gram)?.bound(noise_std, epsilon, &coins)?;
+            let bound = Sampler::new(&few)?.bound(noise_std, epsilon, &coins)?;
             let failure = bound.failure;
             let sampled =
                 Directions { remove: bound.remove.upper + failure, add: bound.add.upper + failure };

@@ -1,6 +1,6 @@
 //! `bandroot calibrate`: from (epsilon, delta) to the noise and back, for every sampling that has an accountant.
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use dp_train::Neighbouring;
 use dp_train::accounting::gram::Gram;
 use dp_train::accounting::poisson::Poisson;
@@ -86,7 +86,9 @@ fn poisson(arguments: &Calibrate) -> anyhow::Result<()> {
     let steps = needed(arguments.steps, "steps", "their number")?;
     let groups = match arguments.sampling {
         CalibratedSampling::CyclicPoisson => {
-            needed(arguments.bands, "bands", "the diagonals of C")?.max(1)
+            let bands = needed(arguments.bands, "bands", "the diagonals of C")?;
+            ensure!(bands > 0, BadArgument("--bands must be at least 1".into()));
+            bands
         }
         _ => 1,
     };

@@ -31,7 +31,7 @@ struct VerifyOutput {
     /// What was not there to be checked.
     not_checked: Vec<String>,
     /// What no certificate proves.
-    not_proven: [&'static str; 3],
+    not_proven: [&'static str; 4],
 }
 
 /// Says yes or no; no is an error, so that scripts see it in the exit code.
