@@ -150,7 +150,7 @@ pub const CLIP_NORMS: RangeInclusive<f64> = 1e-30..=1e30;
 /// at most `2^10 zeta` without their signs; others in the same block are rounded to the last place of such partial
 /// sums, `2^-14 zeta`. How many of these roundings add up is not proven: an attack by ascent, of which the
 /// engine's tests have a short form, reached 4.0e-4 with blocks of 16 examples and 2.3e-4 with the usual 8 in a
-/// review, which is why this factor is 2^-10. For secret batches that was not searched for.
+/// review, which is why this factor is 2^-10. With an example missing instead of zeroed only those tests have searched.
 pub const SUM_ROUNDING: f64 = 1.0 / 1024.0;
 
 /// Examples that one sum may have: with more, the rounding of sums in f64 would use up [`SUM_ROUNDING`].
