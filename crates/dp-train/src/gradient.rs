@@ -142,7 +142,7 @@ pub const CLIP_NORMS: RangeInclusive<f64> = 1e-30..=1e30;
 /// one another ([`ClippedSum::add_sum`]) errs by no more than that, on top of what the parts do.
 ///
 /// Where batches are secret an example is compared with none, not with zero: those behind it move up, and all lanes of
-/// its [part](crate::batches::Parting), of at most 128 examples, may be rounded otherwise. Each errs by at most half of
+/// its [part](crate::parting::Parting), of at most 128 examples, may be rounded otherwise. Each errs by at most half of
 /// what is said above, with it and without it: 8 lanes of 16 make 1 + 2^-11, one group of 128 on burn's devices as above.
 ///
 /// That holds for layers whose gradients are held, and for linear layers. A convolution whose gradients are never

@@ -42,6 +42,7 @@ pub mod seeds;
 pub mod plan;
 pub mod comparison;
 pub mod batches;
+pub mod parting;
 pub mod ledger;
 pub mod continuations;
 pub mod model;

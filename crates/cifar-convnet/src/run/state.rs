@@ -3,9 +3,9 @@
 use std::io::BufRead;
 
 use anyhow::{Context, bail};
-use dp_train::batches::Parting;
 use dp_train::engine::{Batch, GradientEngine};
 use dp_train::gradient::NonPrivateGradient;
+use dp_train::parting::Parting;
 use dp_train::seal::{Seal, SealDifference};
 use dp_train::seeds::{NoiseKey, RunSeed};
 use dp_train::training::Training;

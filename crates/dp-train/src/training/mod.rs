@@ -95,7 +95,7 @@ impl Training {
     /// plan, to which it adds each example's gradient: one by one with [`ClippedSum::add`], or as an engine's
     /// clipped sum (`*sum = ...`). An example that is left out counts as zero; the noise is the same.
     ///
-    /// Where batches are secret, sums of an engine are to be those of the [parts](crate::batches::Parting) of a batch, added
+    /// Where batches are secret, sums of an engine are to be those of the [parts](crate::parting::Parting) of a batch, added
     /// up with [`ClippedSum::add_sum`]: only so is their rounding covered.
     ///
     /// That each gradient is one example's, and each example of the batch is added once, is up to `fill`: what is
