@@ -31,7 +31,7 @@
 //!
 //! # Secret batches
 //! Where the plan is for sampled batches the attacker does not know the canary's steps: the statistic is then the likelihood
-//! ratio ([`secret`]), and the batches themselves are looked at ([`sampler`]). There are no parts then: the noise is the same
+//! ratio (`secret`), and the batches themselves are looked at ([`sampler`]). There are no parts then: the noise is the same
 //! code.
 //!
 //! # The parts
@@ -162,7 +162,7 @@ pub fn audit_mechanism(
 }
 
 /// Audits a plan for secret batches, with any sampler: what it draws for 64 examples, and what the mechanism releases
-/// then ([`secret`], [`sampler`]).
+/// then (`secret`, [`sampler`]).
 ///
 /// `draw` gives the canaries in the batch of every step, by the key of a run.
 ///
