@@ -72,6 +72,7 @@ fn calibration_knows_how_batches_are_made() {
             "calibrate --sampling balls-in-bins --epsilon 1 --delta 1e-5 --steps 9 --separation 3",
             "--method",
         ),
+        ("calibrate --epsilon 1 --delta 1e-5 --probability 0.1", "--sampling"),
     ] {
         refused(command, 2, &[words]);
     }

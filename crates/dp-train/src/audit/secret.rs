@@ -156,9 +156,8 @@ pub(super) fn attack(
     };
     let delta = plan.request().delta;
     let test = best_test(values(World::With)?, values(World::Without)?, delta, further);
-    let nothing = vec![0.0; plan.request().steps];
     // Whatever direction the canaries have, without them all is noise.
-    let mut first = nothing.clone();
+    let mut first = vec![0.0; plan.request().steps];
     first[0] = 1.0;
     let directions = directions(plan, &first, seed);
     let tallies = |world: World| -> Result<Tally, AuditError> {

@@ -14,7 +14,7 @@ mod data;
 pub(crate) use bench::{Bench, BenchEngine, BenchFeatures, BenchModel};
 pub(crate) use data::{Chosen, Data, Describe, Export, Fetch, Show, Which};
 pub(crate) use factorize::{Aof, AofCache, Factorize};
-pub(crate) use privacy::{Audit, Calibrate, CalibratedSampling, Compare, ConfigFile, Plan, Verify};
+pub(crate) use privacy::{Audit, Calibrate, Compare, ConfigFile, Plan, Verify};
 pub(crate) use reproduce::{Accuracy, Errors, Format, Frontier, Reproduce, Runtimes};
 pub(crate) use runs::{Eval, Predict, Report, Results, SplitName, Sweep, Train};
 

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use cifar_convnet::factorizations::MethodName;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use dp_train::plan::Sampling;
 
 use super::AofCache;
 
@@ -34,8 +35,8 @@ pub(crate) struct Calibrate {
     pub(crate) delta: f64,
 
     /// How batches are made
-    #[arg(long, value_enum, default_value_t = CalibratedSampling::FixedOrder)]
-    pub(crate) sampling: CalibratedSampling,
+    #[arg(long, value_enum, default_value = "fixed-order")]
+    pub(crate) sampling: Sampling,
 
     /// Probability with which a step takes an example, for poisson; with which the step of its group does, for
     /// cyclic-poisson
@@ -69,19 +70,6 @@ pub(crate) struct Calibrate {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// How batches are made, as far as there is an accountant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum CalibratedSampling {
-    /// An order that may be known: one Gaussian release
-    FixedOrder,
-    /// Every example in one of the steps of an epoch, drawn in secret, the same in all epochs
-    BallsInBins,
-    /// DP-SGD, every step takes each example with a probability
-    Poisson,
-    /// The same from one of as many groups as C has diagonals, in turn
-    CyclicPoisson,
 }
 
 #[derive(Debug, Args)]

@@ -6,10 +6,11 @@ use dp_train::accounting::gram::Gram;
 use dp_train::accounting::poisson::Poisson;
 use dp_train::accounting::{AccountingError, Directions, verified};
 use dp_train::calibration::{self, CalibrationError};
+use dp_train::plan::Sampling;
 use mf_core::{Factorization, Participation, Sgd, Workload};
 use serde::Serialize;
 
-use crate::cli::{Calibrate, CalibratedSampling};
+use crate::cli::Calibrate;
 use crate::terminal::output;
 use cifar_convnet::BadArgument;
 use cifar_convnet::factorizations::Choice;
@@ -49,15 +50,38 @@ struct Slots {
 }
 
 pub(crate) fn run(arguments: &Calibrate) -> anyhow::Result<()> {
+    refuse_unused(arguments)?;
     match arguments.sampling {
-        CalibratedSampling::FixedOrder => fixed_order(arguments),
-        CalibratedSampling::BallsInBins => balls_in_bins(arguments),
-        CalibratedSampling::Poisson | CalibratedSampling::CyclicPoisson => poisson(arguments),
+        Sampling::FixedOrder => fixed_order(arguments),
+        Sampling::BallsInBins => balls_in_bins(arguments),
+        Sampling::Poisson | Sampling::CyclicPoisson => poisson(arguments),
     }
 }
 
 fn bad(error: AccountingError) -> BadArgument {
     BadArgument(error.to_string())
+}
+
+/// What a sampling has no use for would be taken for part of the answer.
+fn refuse_unused(arguments: &Calibrate) -> Result<(), BadArgument> {
+    let Calibrate { probability, steps, method, bands, separation, sampling, .. } = arguments;
+    let given = [
+        ("probability", probability.is_some(), &[Sampling::Poisson, Sampling::CyclicPoisson][..]),
+        ("bands", bands.is_some(), &[Sampling::BallsInBins, Sampling::CyclicPoisson]),
+        ("method", method.is_some(), &[Sampling::BallsInBins]),
+        ("separation", separation.is_some(), &[Sampling::BallsInBins]),
+        (
+            "steps",
+            steps.is_some(),
+            &[Sampling::BallsInBins, Sampling::Poisson, Sampling::CyclicPoisson],
+        ),
+    ];
+    match given.iter().find(|(_, is_given, users)| *is_given && !users.contains(sampling)) {
+        Some((name, ..)) => Err(BadArgument(format!(
+            "--{name} has no use for {sampling}: leave it out, or give another --sampling"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// An argument that a sampling needs.
@@ -85,7 +109,7 @@ fn poisson(arguments: &Calibrate) -> anyhow::Result<()> {
         needed(arguments.probability, "probability", "that of a step for an example")?;
     let steps = needed(arguments.steps, "steps", "their number")?;
     let groups = match arguments.sampling {
-        CalibratedSampling::CyclicPoisson => {
+        Sampling::CyclicPoisson => {
             let bands = needed(arguments.bands, "bands", "the diagonals of C")?;
             ensure!(bands > 0, BadArgument("--bands must be at least 1".into()));
             bands
