@@ -6,15 +6,17 @@ use std::time::Instant;
 use mf_core::Method;
 use mf_core::sensitivity::Sensitivity;
 
-use crate::plan::{DpPlan, PlanError, PlanRequest};
+use crate::plan::{DpPlan, PlanError, PlanRequest, StrategyFor};
 
 /// One factorization in a comparison. Losses are for clip norm 1 and multiplier 1 in a fixed order: the privacy is
 /// the same for all, so these factors are too. Where secret batches let a strategy do with less noise, its losses are
-/// less by that.
+/// less by [`amplified`](Self::amplified).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Contender {
     /// How the strategy was chosen.
     pub method: Method,
+    /// What the strategy is made for; its losses are those of the request's schedule in any case.
+    pub strategy_for: StrategyFor,
     /// `p`, the number of diagonals of `C`.
     pub bands: usize,
     /// Rows of single-precision floats that the noise keeps.
@@ -25,6 +27,8 @@ pub struct Contender {
     pub expected_error: f64,
     /// The root mean squared error of the final iterate.
     pub final_error: f64,
+    /// The noise it needs over that in a fixed order: 1 unless batches are secret.
+    pub amplified: f64,
     /// Memory for past rows of noise.
     pub history_bytes: u64,
     /// Wall time of the whole plan: factorization, sensitivity and loss.
@@ -34,8 +38,10 @@ pub struct Contender {
 /// A comparison of factorizations for one request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
-    /// One per method, in the order in which they were given.
+    /// One per method that has a plan, in the order in which they were given.
     pub contenders: Vec<Contender>,
+    /// The others, and why they have none.
+    pub refused: Vec<(Method, PlanError)>,
     /// The most memory that the noise history may take, if there is a limit.
     pub memory_limit: Option<u64>,
 }
@@ -75,37 +81,57 @@ pub fn usual_methods(steps: usize, min_separation: usize) -> Vec<Method> {
 }
 
 impl Comparison {
-    /// Plans the request with each of the methods in place of its own. `plan` makes a plan, say
-    /// [`DpPlan::new`], or from a cache what takes long.
+    /// Plans the request with each of the methods in place of its own, and for a constant rate where a strategy for the
+    /// schedule is refused. `plan` makes a plan, say [`DpPlan::new`], or from a cache what takes long.
     ///
     /// # Errors
-    /// [`PlanError`] of the first method that has no plan.
+    /// [`PlanError`] of the first method if none has a plan.
     pub fn new(
         request: &PlanRequest,
         methods: &[Method],
         memory_limit: Option<u64>,
         mut plan: impl FnMut(PlanRequest) -> Result<DpPlan, PlanError>,
     ) -> Result<Self, PlanError> {
-        let contender = |&method: &Method| -> Result<Contender, PlanError> {
+        let mut contender = |&method: &Method| -> Result<Contender, PlanError> {
             let start = Instant::now();
-            let plan = plan(PlanRequest { method, ..request.clone() })?;
+            let request = PlanRequest { method, ..request.clone() };
+            let plan = plan(request.clone()).or_else(|error| match request.strategy_for {
+                StrategyFor::ConstantRate => Err(error),
+                StrategyFor::Schedule => {
+                    let constant =
+                        PlanRequest { strategy_for: StrategyFor::ConstantRate, ..request };
+                    // The first refusal says more: it is of what was asked for.
+                    plan(constant).map_err(|_| error)
+                }
+            })?;
             let record = plan.record();
-            let gain = record
+            let amplified = record
                 .amplification
                 .map_or(1.0, |found| record.noise_multiplier / found.unamplified_multiplier);
             Ok(Contender {
                 method,
+                strategy_for: record.request.strategy_for,
                 bands: record.bands,
                 history_rows: record.history_rows(),
                 sensitivity: record.sensitivity,
-                expected_error: gain * record.loss.expected_error,
-                final_error: gain * record.loss.final_error,
+                expected_error: amplified * record.loss.expected_error,
+                final_error: amplified * record.loss.final_error,
+                amplified,
                 history_bytes: record.history_bytes,
                 plan_seconds: start.elapsed().as_secs_f64(),
             })
         };
-        let contenders = methods.iter().map(contender).collect::<Result<_, _>>()?;
-        Ok(Self { contenders, memory_limit })
+        let (mut contenders, mut refused) = (Vec::new(), Vec::new());
+        for method in methods {
+            match contender(method) {
+                Ok(contender) => contenders.push(contender),
+                Err(error) => refused.push((*method, error)),
+            }
+        }
+        match refused.first() {
+            Some((_, error)) if contenders.is_empty() => Err(error.clone()),
+            _ => Ok(Self { contenders, refused, memory_limit }),
+        }
     }
 
     /// The contender with the least expected error among those that fit into the memory.
@@ -118,9 +144,15 @@ impl Comparison {
 
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let secret = self.contenders.iter().any(|c| c.amplified != 1.0);
+        let head = if secret {
+            format!(" {:>11} {:>9}", "fixed order", "amplified")
+        } else {
+            String::new()
+        };
         writeln!(
             f,
-            "{:16} {:>6} {:>6} {:>12} {:>14} {:>12} {:>12} {:>9}",
+            "{:16} {:>6} {:>6} {:>12} {:>14} {:>12}{head} {:>12} {:>9}",
             "method",
             "size",
             "rows",
@@ -132,9 +164,13 @@ impl fmt::Display for Comparison {
         )?;
         for c in &self.contenders {
             let bound = if c.sensitivity.exact { ' ' } else { '*' };
+            let gain = match secret {
+                true => format!(" {:>11.4} {:>9.4}", c.expected_error / c.amplified, c.amplified),
+                false => String::new(),
+            };
             writeln!(
                 f,
-                "{:16} {:>6} {:>6} {:>11.4}{bound} {:>14.4} {:>12.4} {:>12.1} {:>9.4}",
+                "{:16} {:>6} {:>6} {:>11.4}{bound} {:>14.4} {:>12.4}{gain} {:>12.1} {:>9.4}",
                 c.method.name(),
                 c.method.size().map_or("-".to_string(), |size| size.to_string()),
                 c.history_rows,
@@ -148,6 +184,25 @@ impl fmt::Display for Comparison {
         writeln!(f, "size: bands or buffers; rows: of noise kept from step to step")?;
         if self.contenders.iter().any(|c| !c.sensitivity.exact) {
             writeln!(f, "* an upper bound")?;
+        }
+        if secret {
+            writeln!(
+                f,
+                "fixed order: expected error there; amplified: the noise that secret batches need over it"
+            )?;
+        }
+        let made_for = |what| self.contenders.iter().filter(move |c| c.strategy_for == what);
+        if made_for(StrategyFor::Schedule).next().is_some() {
+            let mut names: Vec<&str> =
+                made_for(StrategyFor::ConstantRate).map(|c| c.method.name()).collect();
+            names.dedup();
+            if !names.is_empty() {
+                writeln!(f, "made for a constant rate: {}", names.join(", "))?;
+            }
+        }
+        for (method, error) in &self.refused {
+            let size = method.size().map_or(String::new(), |size| format!(" {size}"));
+            writeln!(f, "no plan for {}{size}: {error}", method.name())?;
         }
         let limit = self.memory_limit.map_or(String::new(), |limit| {
             format!(" within {:.1} MiB of noise history", limit as f64 / f64::from(1 << 20))

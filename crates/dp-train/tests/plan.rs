@@ -5,7 +5,7 @@ use dp_train::calibration::Neighbouring;
 use dp_train::certificate::{Certificate, Disclosure, Exposure, Metric};
 use dp_train::comparison::{Comparison, usual_methods};
 use dp_train::ledger::Ledger;
-use dp_train::plan::{DpPlan, PlanError, PlanRequest, StrategyFor};
+use dp_train::plan::{DpPlan, PlanError, PlanRequest, Sampling, StrategyFor};
 use dp_train::seeds::{KeyOrigin, RunSeed};
 use dp_train::verification::verify;
 use mf_core::{Factorization, Method, Participation, Sgd, StrategyRecord};
@@ -388,4 +388,34 @@ fn the_comparison_names_the_best_that_fits() {
     );
     let none = Comparison::new(&request, &[Method::SquareRoot], Some(0), DpPlan::new).unwrap();
     assert!(none.best().is_none());
+}
+
+#[test]
+fn a_comparison_goes_on_past_what_has_no_plan() {
+    // No secret batches for replace-one; DP-SGD alone has Poisson batches; a schedule that not all are made for.
+    let mut request = request(Method::Identity);
+    let refused = PlanRequest {
+        neighbouring: Neighbouring::ReplaceOne,
+        sampling: Sampling::BallsInBins,
+        ..request.clone()
+    };
+    assert!(Comparison::new(&refused, &usual_methods(60, 12), None, DpPlan::new).is_err());
+    request.learning_rates = Some((0..60).map(|i| 1.0 - f64::from(i) / 80.0).collect());
+    request.strategy_for = StrategyFor::Schedule;
+    let methods = [Method::Bsr { bands: 12 }, Method::Bisr { bands: 4 }, Method::Bsr { bands: 0 }];
+    let compared = Comparison::new(&request, &methods, None, DpPlan::new).unwrap();
+    let made_for: Vec<_> = compared.contenders.iter().map(|c| c.strategy_for).collect();
+    assert_eq!(made_for, [StrategyFor::Schedule, StrategyFor::ConstantRate]);
+    assert_eq!(compared.refused.len(), 1);
+    let shown = compared.to_string();
+    assert!(shown.contains("made for a constant rate: bisr\nno plan for bsr 0: "), "{shown}");
+    assert!(!shown.contains("fixed order"), "{shown}");
+    request.sampling = Sampling::BallsInBins;
+    let secret = Comparison::new(&request, &methods, None, DpPlan::new).unwrap();
+    for (secret, public) in secret.contenders.iter().zip(&compared.contenders) {
+        assert!(secret.amplified < 1.0);
+        let in_fixed_order = secret.expected_error / secret.amplified;
+        assert!((in_fixed_order / public.expected_error - 1.0).abs() < 1e-12);
+    }
+    assert!(secret.to_string().contains("fixed order"), "{secret}");
 }
