@@ -287,6 +287,7 @@ fn a_sweep_that_grows_tells_its_finished_runs() {
     let first = runs(&out).pop().unwrap();
     let before = certificate(&first);
     assert_eq!(before["trials"], 1);
+    assert_eq!(before["epsilon_all_trials"], before["plan"]["request"]["epsilon"]);
     assert!(!before["statement"].as_str().unwrap().contains("choosing"));
     let results = folder.path().join("results");
     let import = format!("results import {} --into {}", out.display(), results.display());
@@ -304,6 +305,13 @@ fn a_sweep_that_grows_tells_its_finished_runs() {
         assert_eq!(certificate["trials"], 5, "{run}");
         let statement = certificate["statement"].as_str().unwrap();
         assert!(statement.contains("choosing among 5 runs"), "{statement}");
+        // All five have the same noise: sqrt(5) times less together.
+        let together = certificate["epsilon_all_trials"].as_f64().unwrap();
+        let single = certificate["plan"]["noise_multiplier"].as_f64().unwrap();
+        let expected = dp_train::calibration::epsilon(single / 5_f64.sqrt(), 1e-5).unwrap();
+        assert!((together / expected - 1.0).abs() < 1e-8, "{together} {expected}");
+        assert!(statement.contains("all of them together are ("), "{statement}");
+        assert_eq!(certificate["tried"][0]["runs"], 5);
         assert_eq!(read_json(&out.join(&run).join("summary.json"))["statement"], statement);
         let kept = files(&out.join(&run));
         assert!(kept.iter().all(|name| !name.ends_with(".partial")), "{kept:?}");

@@ -3,6 +3,8 @@
 use mf_core::{Method, StrategyRecord};
 use serde::{Deserialize, Serialize};
 
+use crate::accounting::stopping::Selection;
+use crate::accounting::tuning::{self, Tried};
 use crate::fingerprint::Fingerprint;
 use crate::ledger::{Ledger, Realized};
 use crate::plan::{DpPlan, PlanRecord, PlanRequest, Sampling};
@@ -133,6 +135,16 @@ pub struct Certificate {
     /// Runs on the same data among which this one was chosen, itself included. The guarantee is for
     /// one run.
     pub trials: u64,
+    /// The `epsilon` of all these runs together at the same `delta`, as far as the noise of every one of them is known; of
+    /// a single run its own. None where it is not known, and in certificates from before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epsilon_all_trials: Option<f64>,
+    /// What that follows from, if there were several runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tried: Vec<Tried>,
+    /// The random number of runs that this is the best of, nothing else of which was shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selection: Option<Selection>,
     /// Training examples that were held out to validate with. The guarantee is not for them.
     #[serde(default)]
     pub held_out_examples: usize,
@@ -161,9 +173,9 @@ impl Certificate {
         let request = plan.request();
         let Disclosure { metrics, trials, held_out_examples, features, artifacts, provenance } =
             disclosure;
-        Self {
+        let mut certificate = Self {
             format: FORMAT.to_string(),
-            statement: statement(request, noise_key, trials, held_out_examples, &provenance),
+            statement: String::new(),
             plan: plan.record().clone(),
             strategy: match request.method {
                 Method::Aof { .. } => {
@@ -180,12 +192,17 @@ impl Certificate {
             },
             metrics,
             trials,
+            epsilon_all_trials: (trials <= 1).then_some(request.epsilon),
+            tried: Vec::new(),
+            selection: None,
             held_out_examples,
             features,
             artifacts,
             provenance,
             limits: LIMITS.to_string(),
-        }
+        };
+        certificate.statement = certificate.derived_statement();
+        certificate
     }
 
     /// The certificate of a run, finished or not.
@@ -193,63 +210,106 @@ impl Certificate {
         Self::new(training.plan(), training.key_origin(), training.ledger(), disclosure)
     }
 
-    /// The same certificate after more runs were made on the same data. The number never falls.
+    /// The same certificate after more runs were made on the same data, of whose noise nothing is said. The number never
+    /// falls.
     pub fn with_trials(mut self, trials: u64) -> Self {
-        self.trials = trials.max(self.trials);
+        if trials > self.trials {
+            self.trials = trials;
+            self.epsilon_all_trials = None;
+            self.tried.clear();
+        }
+        self.statement = self.derived_statement();
+        self
+    }
+
+    /// The same certificate beside all runs that it was chosen among, itself included: what they cost together. If they
+    /// are fewer than it counts, or if there is no such number, it stays as it is.
+    pub fn with_tried(self, tried: &[Tried]) -> Self {
+        let runs = tried.iter().map(|tried| tried.runs).fold(0, u64::saturating_add);
+        if runs < self.trials || runs <= 1 {
+            return self;
+        }
+        let mut certificate = self.with_trials(runs);
+        let delta = certificate.plan.request.delta;
+        if let Ok(epsilon) = tuning::epsilon(tried, delta) {
+            // Together they cannot cost less than one, whose epsilon may be smaller by secret batches.
+            let least = certificate.plan.request.epsilon;
+            certificate.epsilon_all_trials = Some(epsilon.max(least));
+            certificate.tried = tried.to_vec();
+        }
+        certificate.statement = certificate.derived_statement();
+        certificate
+    }
+
+    /// The certificate of the best of a random number of runs.
+    pub fn with_selection(mut self, selection: Selection) -> Self {
+        self.selection = Some(selection);
         self.statement = self.derived_statement();
         self
     }
 
     /// The statement that the numbers of this certificate make.
     pub(crate) fn derived_statement(&self) -> String {
-        let (trials, held_out) = (self.trials, self.held_out_examples);
-        let statement =
-            statement(&self.plan.request, self.noise_key, trials, held_out, &self.provenance);
+        let statement = self.statement_of_today();
         match self.format.as_str() {
             FORMAT_1 => statement.replace("zero out one example", "add or remove one example"),
             _ => statement,
         }
     }
-}
 
-/// In one sentence, what a run can claim.
-fn statement(
-    request: &PlanRequest,
-    noise_key: KeyOrigin,
-    trials: u64,
-    held_out_examples: usize,
-    provenance: &[Origin],
-) -> String {
-    if noise_key == KeyOrigin::FixedSeed {
-        return "reproducible, not private: the noise seed was fixed and can be subtracted"
-            .to_string();
-    }
-    let sweep = match trials {
-        0 | 1 => String::new(),
-        trials => format!("; choosing among {trials} runs is not covered"),
-    };
-    let held_out = match held_out_examples {
-        0 => String::new(),
-        held_out => format!(
-            "; it holds for the examples trained on, not for the {held_out} held out to validate with"
-        ),
-    };
-    let origins = provenance::named(provenance).map_or(String::new(), |origins| {
-        format!(
-            "; it does not cover the data that the starting parameters were trained on: {origins}"
-        )
-    });
-    let PlanRequest { epsilon, delta, neighbouring, sampling, .. } = request;
-    let secret = match sampling {
-        Sampling::FixedOrder => "",
-        Sampling::BallsInBins | Sampling::Poisson | Sampling::CyclicPoisson => {
-            "; as long as nobody learns which batches an example was in"
+    /// In one sentence, what a run can claim.
+    fn statement_of_today(&self) -> String {
+        if self.noise_key == KeyOrigin::FixedSeed {
+            return "reproducible, not private: the noise seed was fixed and can be subtracted"
+                .to_string();
         }
-    };
-    format!(
-        "one run is ({epsilon}, {delta:e})-differentially private, \
-         neighbours: {neighbouring}{secret}{held_out}{origins}{sweep}"
-    )
+        let PlanRequest { epsilon, delta, neighbouring, sampling, .. } = &self.plan.request;
+        // Up to the next hundredth: never less than is true.
+        let rounded_up = |epsilon: f64| (100.0 * epsilon).ceil() / 100.0;
+        let secret = match sampling {
+            Sampling::FixedOrder => "",
+            Sampling::BallsInBins | Sampling::Poisson | Sampling::CyclicPoisson => {
+                "; as long as nobody learns which batches an example was in"
+            }
+        };
+        let held_out = match (self.held_out_examples, self.selection) {
+            (0, _) | (_, Some(_)) => String::new(),
+            (held_out, None) => format!(
+                "; it holds for the examples trained on, not for the {held_out} held out to validate with"
+            ),
+        };
+        let origins = provenance::named(&self.provenance).map_or(String::new(), |origins| {
+            format!(
+                "; it does not cover the data that the starting parameters were trained on: {origins}"
+            )
+        });
+        let selected = self.selection.map_or(String::new(), |Selection { mean, epsilon, .. }| {
+            let epsilon = rounded_up(epsilon);
+            format!(
+                "; as the best of a random number of runs, {mean} in the mean, it is ({epsilon}, {delta:e})-\
+                 differentially private, as long as nobody learns their number or sees another of them"
+            )
+        });
+        let all = self.epsilon_all_trials.filter(|_| !self.tried.is_empty());
+        let all = all.map_or(String::new(), |all| {
+            let all = rounded_up(all);
+            let held_out = match self.tried.iter().any(|tried| tried.held_out) {
+                true => ", but for what scores tell of examples held out to validate with",
+                false => "",
+            };
+            format!(
+                ": all of them together are ({all}, {delta:e})-differentially private{held_out}"
+            )
+        });
+        let sweep = match self.trials {
+            0 | 1 => String::new(),
+            trials => format!("; choosing among {trials} runs is not covered{all}"),
+        };
+        format!(
+            "one run is ({epsilon}, {delta:e})-differentially private, \
+             neighbours: {neighbouring}{secret}{held_out}{origins}{selected}{sweep}"
+        )
+    }
 }
 
 /// Whether the uses of examples follow from so many steps of a plan, so that they tell nothing of secret batches.

@@ -55,6 +55,7 @@ pub mod update;
 pub mod seal;
 pub mod training;
 pub mod provenance;
+pub mod score;
 pub mod certificate;
 pub mod verification;
 pub mod audit;

@@ -1,6 +1,9 @@
 //! Every field of a certificate doctored, one at a time: `verify` refuses each change that matters, and names it.
 
+use dp_train::accounting::stopping::{self, Selection, StoppingLaw};
+use dp_train::accounting::tuning::{Release, Tried};
 use dp_train::batches::Batches;
+use dp_train::calibration;
 use dp_train::certificate::{Certificate, Disclosure, Exposure, Metric};
 use dp_train::fingerprint::Fingerprint;
 use dp_train::ledger::Ledger;
@@ -158,6 +161,71 @@ fn every_doctored_field_is_refused_and_named() {
             }
         }
     }
+}
+
+/// Runs that a choice was made from: their noise, their number and what they cost together are bound to each other.
+#[test]
+fn what_the_runs_cost_together_follows_from_their_noise() {
+    let alone = certificate(Method::Bsr { bands: 5 });
+    let own = alone.plan.release().unwrap();
+    let tried = |runs, release, held_out| Tried { runs, release, held_out };
+    let other = tried(1, Release::Gaussian { multiplier: 2.0 }, false);
+    assert_eq!(alone.epsilon_all_trials, None, "nothing is known of the two others");
+    let fewer = alone.clone().with_tried(&[tried(2, own, true)]);
+    assert_eq!(fewer, alone, "there were three");
+    let law = StoppingLaw::new(5.0, 1.0).unwrap();
+    let Release::Gaussian { multiplier } = own else { panic!("{own:?}") };
+    let selection = Selection {
+        mean: 5.0,
+        shape: 1.0,
+        score_noise: multiplier,
+        score: 0.5,
+        epsilon: stopping::epsilon(&law, multiplier, 1e-5).unwrap(),
+    };
+    let good = alone.with_tried(&[tried(4, own, true), other]).with_selection(selection);
+    assert_eq!(good.trials, 5);
+    let together = 1.0 / (4.0 / multiplier.powi(2) + 0.25).sqrt();
+    let expected = calibration::epsilon(together, 1e-5).unwrap();
+    assert_eq!(good.epsilon_all_trials, Some(expected));
+    let text = format!(
+        "; choosing among 5 runs is not covered: all of them together are ({}, 1e-5)-differentially private, but for \
+         what scores tell of examples held out to validate with",
+        (100.0 * expected).ceil() / 100.0
+    );
+    assert!(good.statement.ends_with(&text), "{}", good.statement);
+    assert!(
+        good.statement.contains("random number of runs, 5 in the mean, it is (6.09, 1e-5)-"),
+        "{}",
+        good.statement
+    );
+    let good = serde_json::to_value(good).unwrap();
+    let honest = verify(&serde_json::from_value(good.clone()).unwrap());
+    assert!(honest.is_private(), "{honest}");
+    let mut paths = Vec::new();
+    leaves(&good, "", &mut paths);
+    let about = ["/tried", "/selection", "/epsilon_all_trials", "/trials"];
+    paths.retain(|path| about.iter().any(|about| path.starts_with(about)));
+    assert_eq!(paths.len(), 2 + 3 + 3 + 5, "{paths:?}");
+    // A score says nothing of privacy, and one run that held examples out is as many.
+    let harmless = ["/selection/score", "/tried/1/held_out"];
+    for path in paths.iter().filter(|path| !harmless.contains(&path.as_str())) {
+        for other in doctored(good.pointer(path).unwrap()) {
+            // More noise on the score than on the run makes the choice no cheaper.
+            if path == "/selection/score_noise" && other.as_f64().unwrap() > multiplier {
+                continue;
+            }
+            let mut bad = good.clone();
+            *bad.pointer_mut(path).unwrap() = other.clone();
+            let Ok(bad) = serde_json::from_value::<Certificate>(bad) else { continue };
+            let verdict = verify(&bad);
+            assert!(!verdict.holds(), "{path} = {other}\n{verdict}");
+        }
+    }
+    // One more run of unknown noise, and nothing is known of all of them.
+    let more: Certificate = serde_json::from_value(good).unwrap();
+    let more = more.with_trials(6);
+    assert_eq!((more.epsilon_all_trials, more.tried.len()), (None, 0));
+    assert!(verify(&more).is_private());
 }
 
 /// What a model was made from is told, and what came before there were origins is read and written unchanged.

@@ -42,6 +42,7 @@ impl Epoch {
         let result = judged.map(|judged| judged.result);
         let last_iterate = judged.and_then(|judged| judged.last_iterate);
         let BatchMetrics { images: views, loss_sum, correct } = seen.metrics;
+        // Poisson batches of a whole epoch may be empty.
         let (views, examples) = (views.max(1) as f64, seen.examples as f64);
         Self {
             epoch,
@@ -52,7 +53,7 @@ impl Epoch {
             last_iterate_loss: last_iterate.map(|last| last.loss),
             train_loss: loss_sum / views,
             train_accuracy: correct as f64 / views,
-            clipped_share: seen.clipped.map(|clipped| clipped as f64 / examples),
+            clipped_share: seen.clipped.map(|clipped| clipped as f64 / examples.max(1.0)),
             examples_per_second: examples / seconds,
             seconds,
         }

@@ -109,6 +109,8 @@ pub mod monte_carlo;
 mod factored;
 mod importance;
 pub mod verified;
+pub mod tuning;
+pub mod stopping;
 
 /// The least `delta` that these accountants resolve: below it the tails that they cut off would show.
 pub const LEAST_DELTA: f64 = 1e-15;
@@ -246,6 +248,16 @@ pub enum AccountingError {
     OutOfRange {
         /// The delta asked for.
         delta: f64,
+    },
+    /// A law of the number of runs that there is none of.
+    #[error(
+        "the number of runs needs a mean above 1 and at most 10000 and a shape from 0 to 10, not mean {mean}, shape {shape}"
+    )]
+    Stopping {
+        /// The mean given.
+        mean: f64,
+        /// The shape given.
+        shape: f64,
     },
     /// The operating system has no random bytes to sample with.
     #[error("the operating system has no random bytes to sample with")]

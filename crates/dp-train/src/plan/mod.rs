@@ -17,6 +17,7 @@ mod error;
 mod request;
 mod sampling;
 mod amplification;
+mod release;
 
 pub use amplification::Amplification;
 pub use error::PlanError;

@@ -23,7 +23,7 @@ impl Verdict {
                 true => format!("statement: {statement}"),
                 false => format!(
                     "statement: {statement:?} claimed, {derived:?} derived from epsilon, delta, neighbouring, \
-                     noise_key, held_out_examples, provenance and trials"
+                     noise_key, held_out_examples, provenance, trials, tried and selection"
                 ),
             },
         );
@@ -40,8 +40,12 @@ impl Verdict {
                 && certificate.plan.request.sampling == Sampling::FixedOrder
                 && features.is_none()
                 && *artifacts == Default::default()
-                && provenance.is_empty();
-            let detail = "sampling, held_out_examples, features, artifacts and provenance: format 1 has none";
+                && provenance.is_empty()
+                && certificate.epsilon_all_trials.is_none()
+                && certificate.tried.is_empty()
+                && certificate.selection.is_none();
+            let detail = "sampling, held_out_examples, features, artifacts, provenance, epsilon_all_trials and \
+                          selection: format 1 has none";
             self.find(none, detail.to_string());
         }
     }

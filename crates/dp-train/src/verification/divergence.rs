@@ -25,7 +25,7 @@ impl Estimate {
         self.value - self.error
     }
 
-    fn high(self) -> f64 {
+    pub(super) fn high(self) -> f64 {
         self.value + self.error
     }
 }

@@ -16,6 +16,7 @@ mod numbers;
 mod participation;
 mod reference;
 mod strategy;
+mod tuning;
 
 /// How far a number may be from its re-derivation, relatively: rounding of two different
 /// computations.
@@ -97,6 +98,7 @@ pub fn verify(certificate: &Certificate) -> Verdict {
     {
         verdict.check_numbers(certificate, strategy);
         verdict.check_noise(certificate, &slow);
+        verdict.check_tuning(certificate);
     }
     verdict
 }

@@ -8,6 +8,7 @@ mod privacy;
 mod runs;
 mod reproduce;
 mod duration;
+mod stopping;
 mod bench;
 mod data;
 

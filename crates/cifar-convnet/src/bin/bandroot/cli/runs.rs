@@ -6,6 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use super::AofCache;
+use dp_train::accounting::stopping::StoppingLaw;
 
 #[derive(Debug, Args)]
 pub(crate) struct Train {
@@ -99,6 +100,12 @@ pub(crate) struct Sweep {
     /// Stop after the choice of `[select]`: chosen.toml is the config of the final runs
     #[arg(long)]
     pub(crate) choose_only: bool,
+
+    /// Make a random number of runs with settings drawn at random, by secret coins, show nothing but the best, and say what
+    /// that choice costs: mean and shape of the truncated negative binomial law, 1 for the geometric one. The base must
+    /// have `data.validation`
+    #[arg(long, value_name = "mean=M,shape=S", value_parser = super::stopping::parse)]
+    pub(crate) random_stopping: Option<StoppingLaw>,
 
     /// Print one JSON object instead of a table
     #[arg(long)]

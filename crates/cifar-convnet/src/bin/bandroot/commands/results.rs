@@ -203,6 +203,10 @@ fn is_restated(old: &str, new: &str) -> bool {
     };
     let trials = [old.remove("trials"), new.remove("trials")];
     let trials = trials.map(|trials| trials.and_then(|trials| trials.as_u64()));
+    // What the runs cost together changes with their number.
+    for key in ["epsilon_all_trials", "tried"] {
+        let _ = (old.remove(key), new.remove(key));
+    }
     let statements = [old.remove("statement"), new.remove("statement")];
     let counted = statements.map(|statement| {
         let statement = statement.as_ref().and_then(Value::as_str).map(str::to_owned);

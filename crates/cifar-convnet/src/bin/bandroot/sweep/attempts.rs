@@ -13,9 +13,11 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
+use dp_train::accounting::tuning::Tried;
 use dp_train::certificate::Certificate;
 use serde_json::Value;
 
+use super::tried;
 use cifar_convnet::files;
 use cifar_convnet::run::folder::{self, is_checkpoint};
 
@@ -71,13 +73,24 @@ pub(crate) fn counts(sweep: &Path) -> anyhow::Result<BTreeMap<String, u64>> {
     Ok(counts)
 }
 
+/// Where the runs are that a cell may have been chosen among.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Among {
+    /// All cells of the folder, and so many as were made before and elsewhere.
+    Folder,
+    /// Some of the folder's cells, and others.
+    Others,
+}
+
 /// Brings the certificates and summaries of all finished cells up to date: `trials` says among how many runs a
-/// cell may have been chosen, given the attempts at all cells. A number never falls.
+/// cell may have been chosen, given the attempts at all cells. A number never falls. Once all of them are in the folder
+/// and have written down their noise, the certificates say what they cost together.
 ///
 /// # Errors
 /// If a file cannot be read or written; it is named.
 pub(crate) fn settle(
     sweep: &Path,
+    among: Among,
     trials: impl Fn(&str, &BTreeMap<String, u64>) -> u64,
 ) -> anyhow::Result<()> {
     let path = sweep.join(NOTES).join("trials.lock");
@@ -93,17 +106,22 @@ pub(crate) fn settle(
         _ => {}
     }
     let counts = counts(sweep)?;
+    let tried = match among {
+        Among::Folder => tried::of(sweep, &counts),
+        Among::Others => None,
+    };
     for cell in counts.keys() {
         let folder = sweep.join(cell);
         if folder.join(folder::SUMMARY).exists() && folder.join(folder::CERTIFICATE).exists() {
-            restate(sweep, cell, trials(cell, &counts))?;
+            restate(sweep, cell, trials(cell, &counts), tried.as_deref())?;
         }
     }
     Ok(())
 }
 
-/// Writes the number of trials into the certificate of a finished run, and what it then says into the summary.
-fn restate(sweep: &Path, cell: &str, trials: u64) -> anyhow::Result<()> {
+/// Writes the number of trials, and what they cost together if that is known, into the certificate of a finished run,
+/// and what it then says into the summary.
+fn restate(sweep: &Path, cell: &str, trials: u64, tried: Option<&[Tried]>) -> anyhow::Result<()> {
     let folder = sweep.join(cell);
     let replace = |name: &str, text: String| {
         // Beside the folder: whoever tidies up in it must not find this half-written.
@@ -114,9 +132,11 @@ fn restate(sweep: &Path, cell: &str, trials: u64) -> anyhow::Result<()> {
     let context = || format!("could not bring {} up to date", path.display());
     let text = fs::read(&path).with_context(context)?;
     let found: Certificate = serde_json::from_slice(&text).with_context(context)?;
-    let known = found.trials;
-    let certificate = found.with_trials(trials);
-    if certificate.trials != known {
+    let mut certificate = found.clone().with_trials(trials);
+    if let Some(tried) = tried {
+        certificate = certificate.with_tried(tried);
+    }
+    if certificate != found {
         replace(folder::CERTIFICATE, files::json(&certificate)?)?;
     }
     let path = folder.join(folder::SUMMARY);

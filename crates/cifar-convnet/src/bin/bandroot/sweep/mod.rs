@@ -11,12 +11,14 @@ mod selection;
 mod chosen;
 mod record;
 pub(crate) mod cell;
+mod tried;
 pub(crate) mod attempts;
 mod name;
 mod trials;
 mod claim;
 pub(crate) mod child;
 pub(crate) mod runner;
+mod stopping;
 
 #[cfg(test)]
 mod fuzz;
@@ -28,6 +30,7 @@ use serde::Serialize;
 
 use crate::cli::Sweep;
 use crate::terminal::output;
+use attempts::Among;
 use cifar_convnet::BadArgument;
 use cifar_convnet::files;
 use record::Row;
@@ -48,6 +51,9 @@ pub(crate) fn run(arguments: &Sweep) -> anyhow::Result<()> {
     ensure!(arguments.jobs > 0, BadArgument("--jobs must be at least 1".into()));
     let spec = Spec::read(&arguments.sweep)?;
     let folder = arguments.out.clone().unwrap_or_else(|| default_folder(&arguments.sweep));
+    if let Some(law) = &arguments.random_stopping {
+        return stopping::run(arguments, law, &spec, &folder);
+    }
     // All before the folder is made: what cannot run leaves nothing behind.
     let begun = attempts::counts(&folder)?;
     let search = spec.select.as_ref().map(|_| Search::new(&spec, &begun)).transpose()?;
@@ -64,7 +70,7 @@ pub(crate) fn run(arguments: &Sweep) -> anyhow::Result<()> {
         |search| search.trials().clone(),
     );
     let runner = Runner::new(&folder, arguments.jobs, arguments.retry_failed)?;
-    let settle = || attempts::settle(&folder, |_, counts| trials.count(counts));
+    let settle = || attempts::settle(&folder, Among::Folder, |_, counts| trials.count(counts));
     // Also before anything runs: a sweep that is killed has told its finished runs what it was about to begin.
     settle()?;
     let outcome = match search {

@@ -31,6 +31,8 @@ pub(crate) struct Runner {
     retry_before: Option<u64>,
     /// No cell is started that would not end by then.
     deadline: Option<Instant>,
+    /// Nothing is said of the runs, their number included.
+    silent: bool,
     stop: Arc<AtomicBool>,
 }
 
@@ -72,6 +74,7 @@ struct Board<'a> {
     standing: Mutex<Vec<Standing>>,
     claims: Claims,
     bar: ProgressBar,
+    silent: bool,
     start: Instant,
     work_before: u64,
 }
@@ -88,7 +91,13 @@ impl Runner {
         drop(ctrlc::set_handler(move || seen.store(true, Ordering::SeqCst)));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let retry_before = retry_failed.then_some(now);
-        Ok(Self { folder: folder.to_owned(), notes, jobs, retry_before, deadline: None, stop })
+        let folder = folder.to_owned();
+        Ok(Self { folder, notes, jobs, retry_before, deadline: None, silent: false, stop })
+    }
+
+    /// The same, which shows nothing of the runs.
+    pub(crate) fn in_silence(self) -> Self {
+        Self { silent: true, ..self }
     }
 
     /// No cell is started that would not end within this time from now.
@@ -117,7 +126,11 @@ impl Runner {
             costs,
             standing: Mutex::new(vec![Standing::Open; cells.len()]),
             claims: Claims::new(&self.notes),
-            bar: progress::sweep_bar(all, title),
+            bar: match self.silent {
+                true => ProgressBar::hidden(),
+                false => progress::sweep_bar(all, title),
+            },
+            silent: self.silent,
             start: Instant::now(),
             work_before: 0,
         };
@@ -303,7 +316,9 @@ impl Board<'_> {
 
     /// One line for a run that ended, above the bar or in the log.
     fn say(&self, index: usize, what: &str) {
-        self.bar.suspend(|| eprintln!("{}: {what}", self.cells[index].name));
+        if !self.silent {
+            self.bar.suspend(|| eprintln!("{}: {what}", self.cells[index].name));
+        }
     }
 
     fn tally(&self) -> Tally {

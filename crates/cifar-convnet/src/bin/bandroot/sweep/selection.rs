@@ -13,7 +13,7 @@ use std::path::Path;
 
 use toml::Value;
 
-use super::attempts;
+use super::attempts::{self, Among};
 use super::cell::{Cell, CellState, Setting};
 use super::chosen;
 use super::name::words;
@@ -225,7 +225,7 @@ impl<'a> Search<'a> {
             let trials = self.trials.count_before(&attempts::counts(folder)?, finals);
             chosen::write(&choices, self.select, trials, folder)?;
             // Before the final runs, so that a search that is killed among them has told the others.
-            attempts::settle(folder, |_, _| trials)
+            attempts::settle(folder, Among::Folder, |_, _| trials)
         };
         write(&cells)?;
         let finals: Vec<Cell> = cells.iter().flat_map(|(_, cells)| cells.clone()).collect();

@@ -15,7 +15,7 @@ use crate::paper::reproduce::trials::{self, Trials};
 use crate::paper::reproduce::tuned::{HyperParameters, Tuned};
 use crate::published::{self, AccuracyRow, Regime};
 use crate::sweep;
-use crate::sweep::attempts;
+use crate::sweep::attempts::{self, Among};
 use crate::sweep::cell::Cell;
 use crate::sweep::runner::{Runner, Tally};
 use crate::terminal::output;
@@ -103,7 +103,7 @@ fn settle(
 ) -> anyhow::Result<()> {
     let recorded = &recorded(arguments)?;
     let trials = Trials { rows, tuned, recorded, planned };
-    attempts::settle(&arguments.out, |cell, attempts| trials.of(cell, attempts))
+    attempts::settle(&arguments.out, Among::Others, |cell, attempts| trials.of(cell, attempts))
 }
 
 /// The runs among the results and in the folder that is worked in.

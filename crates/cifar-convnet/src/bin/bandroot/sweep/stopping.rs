@@ -1,0 +1,293 @@
+//! `bandroot sweep --random-stopping`: the best of a secret, random number of runs, and what that choice costs.
+//!
+//! The number of runs is drawn first, then for every run a setting and a seed, all by coins of the operating system. The runs
+//! are made in the folder `secret`, judged by held-out training examples with noise on the count, and the best one is
+//! moved to `chosen`, without the numbers that its noise does not cover. Then `secret` is removed, and with it the draws, all
+//! other runs and their number. A search that is killed goes on with what was drawn; one that is begun anew, in
+//! another folder, is another search, which no certificate of this one covers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use dp_train::accounting::stopping::{self, Selection, StoppingLaw};
+use dp_train::calibration;
+use dp_train::certificate::Certificate;
+use dp_train::plan::Sampling;
+use dp_train::score::{PrivateScore, SecretCoins};
+use serde::{Deserialize, Serialize};
+
+use super::cell::{Cell, CellState};
+use super::runner::Runner;
+use super::spec::Spec;
+use crate::cli::Sweep;
+use crate::terminal::output;
+use cifar_convnet::BadArgument;
+use cifar_convnet::config::Config;
+use cifar_convnet::config::privacy::{Guarantee, Privacy};
+use cifar_convnet::files;
+use cifar_convnet::run::folder;
+use cifar_convnet::run::summary::Summary;
+
+/// The runs, until the best is chosen.
+const SECRET: &str = "secret";
+
+/// The best one.
+const CHOSEN: &str = "chosen";
+
+/// What was drawn.
+const DRAWS: &str = "draws.json";
+
+/// What was drawn before the first run. Secret: how many there are, above all.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Draws {
+    mean: f64,
+    shape: f64,
+    /// How many settings they were drawn from.
+    settings: usize,
+    runs: Vec<Draw>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Draw {
+    setting: usize,
+    seed: u64,
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct StoppingOutput {
+    chosen: PathBuf,
+    selection: Option<Selection>,
+    statement: String,
+}
+
+/// Runs the search, or what is left of it.
+pub(super) fn run(
+    arguments: &Sweep,
+    law: &StoppingLaw,
+    spec: &Spec,
+    out: &Path,
+) -> anyhow::Result<()> {
+    let refuse = |what: &str| BadArgument(format!("{}: {what}", arguments.sweep.display()));
+    ensure!(
+        spec.select.is_none() && spec.seeds.len() == 1,
+        refuse(
+            "--random-stopping chooses by itself and draws the seeds: leave out select, halving and seeds"
+        )
+    );
+    ensure!(
+        !arguments.retry_failed && !arguments.choose_only,
+        refuse(
+            "--random-stopping goes with neither --retry-failed nor --choose-only: a run that failed has lost"
+        )
+    );
+    let multiplier = common_multiplier(spec).map_err(|what| refuse(&what))?;
+    let (secret, chosen) = (out.join(SECRET), out.join(CHOSEN));
+    if !chosen.exists() {
+        let draws = drawn(law, spec, &secret)?;
+        let cells = draws.runs.iter().map(|draw| {
+            let setting = spec.settings[draw.setting].clone();
+            spec.cell("", setting, draw.seed, spec.earlier + 1)
+        });
+        let cells = cells.collect::<anyhow::Result<Vec<Cell>>>()?;
+        let runner = Runner::new(&secret, arguments.jobs, false)?.in_silence();
+        let tally = runner.run("runs", &cells, None)?;
+        if tally.left > 0 {
+            bail!(
+                "stopped before all runs were made; the same command goes on with {}",
+                out.display()
+            );
+        }
+        let best = best(&cells, &secret, multiplier)?;
+        publish(law, best, &secret, &chosen, multiplier)?;
+    }
+    // Also if it was killed here before.
+    if secret.exists() {
+        fs::remove_dir_all(&secret).with_context(|| {
+            format!("could not remove {}: remove it, it is secret", secret.display())
+        })?;
+    }
+    show(arguments, &chosen)
+}
+
+/// The noise multiplier that every run has, whatever its setting; it is that of its score too.
+fn common_multiplier(spec: &Spec) -> Result<f64, String> {
+    let mut common: Option<(Guarantee, usize)> = None;
+    for setting in &spec.settings {
+        let cell = spec.cell("", setting.clone(), 0, 1).map_err(|error| error.to_string())?;
+        let Config { privacy, data, model, .. } = cell.config;
+        let Privacy::Guaranteed(guarantee) = privacy else {
+            return Err(
+                "--random-stopping needs private runs, but one has privacy = \"none\"".into()
+            );
+        };
+        if guarantee.sampling != Sampling::FixedOrder || guarantee.noise_seed.is_some() {
+            return Err(
+                "--random-stopping is accounted for with privacy.sampling = \"fixed-order\" and no privacy.noise_seed"
+                    .into(),
+            );
+        }
+        if !data.holds_out() || model.start_from.is_some() {
+            return Err(
+                "--random-stopping judges by held-out training examples: set data.validation, for example 0.1, and \
+                 leave out model.start_from"
+                    .into(),
+            );
+        }
+        let held_out = data.held_out_examples();
+        let same = |(other, count): &(Guarantee, usize)| {
+            let of = |g: &Guarantee| (g.epsilon, g.delta, g.neighbouring);
+            of(other) == of(&guarantee) && *count == held_out
+        };
+        if common.as_ref().is_some_and(|common| !same(common)) {
+            return Err(
+                "--random-stopping needs one epsilon, delta, neighbouring and number of held-out examples for all settings"
+                    .into(),
+            );
+        }
+        common.get_or_insert((guarantee, held_out));
+    }
+    let (Guarantee { epsilon, delta, .. }, _) = common.ok_or("there are no settings")?;
+    calibration::multiplier(epsilon, delta).map_err(|error| error.to_string())
+}
+
+/// What was drawn for this folder, now or before.
+fn drawn(law: &StoppingLaw, spec: &Spec, secret: &Path) -> anyhow::Result<Draws> {
+    let path = secret.join(DRAWS);
+    let settings = spec.settings.len();
+    if path.exists() {
+        let text = fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
+        let draws: Draws = serde_json::from_slice(&text).with_context(|| {
+            format!("{} is damaged: this search cannot go on; begin another", path.display())
+        })?;
+        let same =
+            draws.mean == law.mean() && draws.shape == law.shape() && draws.settings == settings;
+        ensure!(
+            same && draws.runs.iter().all(|draw| draw.setting < settings),
+            BadArgument(format!(
+                "{} was drawn for another --random-stopping or other settings: go on with those, or take another --out",
+                secret.display()
+            ))
+        );
+        return Ok(draws);
+    }
+    let mut coins = SecretCoins::from_os()?;
+    let count = coins.runs(law);
+    let mut draw = || Draw { setting: coins.below(settings as u32) as usize, seed: coins.seed() };
+    let runs = (0..count).map(|_| draw()).collect();
+    let draws = Draws { mean: law.mean(), shape: law.shape(), settings, runs };
+    fs::create_dir_all(secret)
+        .with_context(|| format!("could not make the folder {}", secret.display()))?;
+    only_for_us(secret)?;
+    files::write_secret(&path, files::json(&draws)?.as_bytes())?;
+    Ok(draws)
+}
+
+#[cfg(unix)]
+fn only_for_us(folder: &Path) -> anyhow::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o700))
+        .with_context(|| format!("could not close {} to others", folder.display()))
+}
+
+#[cfg(not(unix))]
+fn only_for_us(_: &Path) -> anyhow::Result<()> {
+    Ok(())
+}
+
+/// The run with the best score, which is made here. A run that failed has none.
+fn best<'a>(
+    cells: &'a [Cell],
+    secret: &Path,
+    multiplier: f64,
+) -> anyhow::Result<(&'a Cell, PrivateScore)> {
+    let mut coins = SecretCoins::from_os()?;
+    let mut best: Option<(&Cell, PrivateScore)> = None;
+    for cell in cells {
+        let CellState::Done { .. } = cell.state(secret)? else { continue };
+        let held_out = cell.config.data.held_out_examples() as f64;
+        let right = (cell.result(secret)?.accuracy * held_out).round() as u64;
+        let score = coins.score(right, multiplier);
+        if best.is_none_or(|(_, other)| score.order(&other).is_gt()) {
+            best = Some((cell, score));
+        }
+    }
+    best.with_context(|| {
+        format!("every run failed: see failed.json in the folders of {}", secret.display())
+    })
+}
+
+/// Moves a run to where it may be seen, without what its noise does not cover.
+fn publish(
+    law: &StoppingLaw,
+    (cell, score): (&Cell, PrivateScore),
+    secret: &Path,
+    chosen: &Path,
+    multiplier: f64,
+) -> anyhow::Result<()> {
+    let run = cell.folder(secret);
+    let path = run.join(folder::CERTIFICATE);
+    let text = fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
+    let certificate: Certificate =
+        serde_json::from_slice(&text).with_context(|| format!("{} is damaged", path.display()))?;
+    let plan = &certificate.plan;
+    let least = multiplier.min(plan.noise_multiplier);
+    let selection = Selection {
+        mean: law.mean(),
+        shape: law.shape(),
+        score_noise: multiplier,
+        score: score.right() / certificate.held_out_examples as f64,
+        epsilon: stopping::epsilon(law, least, plan.request.delta)?,
+    };
+    let certificate = certificate.with_selection(selection);
+    let found = Summary::read(&run)?;
+    let summary = Summary {
+        run: chosen.to_owned(),
+        validation_accuracy: None,
+        validation_loss: None,
+        last_iterate_validation_accuracy: None,
+        last_iterate_validation_loss: None,
+        statement: Some(certificate.statement.clone()),
+        seconds: None,
+        examples_per_second: None,
+        peak_memory_bytes: None,
+        ..found
+    };
+    let whole = secret.join(CHOSEN);
+    if whole.exists() {
+        fs::remove_dir_all(&whole)
+            .with_context(|| format!("could not remove {}", whole.display()))?;
+    }
+    fs::create_dir(&whole).with_context(|| format!("could not make {}", whole.display()))?;
+    for name in [folder::CONFIG, folder::PLAN, folder::ENVIRONMENT, folder::PARAMETERS] {
+        let (from, to) = (run.join(name), whole.join(name));
+        let content =
+            fs::read(&from).with_context(|| format!("could not read {}", from.display()))?;
+        files::write(&to, &content)?;
+    }
+    files::write(&whole.join(folder::CERTIFICATE), files::json(&certificate)?.as_bytes())?;
+    files::write(&whole.join(folder::SUMMARY), files::json(&summary)?.as_bytes())?;
+    fs::rename(&whole, chosen)
+        .with_context(|| format!("could not move the best run to {}", chosen.display()))
+}
+
+/// What is known of the search from now on.
+fn show(arguments: &Sweep, chosen: &Path) -> anyhow::Result<()> {
+    let path = chosen.join(folder::CERTIFICATE);
+    let text = fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
+    let certificate: Certificate =
+        serde_json::from_slice(&text).with_context(|| format!("{} is damaged", path.display()))?;
+    let Certificate { selection, statement, .. } = certificate;
+    if arguments.json {
+        let shown = StoppingOutput { chosen: chosen.to_owned(), selection, statement };
+        return output::print(&files::json(&shown)?);
+    }
+    let score = selection.map_or(f64::NAN, |selection| 100.0 * selection.score);
+    output::print(&format!(
+        "the best run is in {}, {score:.2} % of the held-out examples with noise\n{statement}\n",
+        chosen.display()
+    ))
+}
