@@ -194,6 +194,7 @@ fn recipes_of_our_own_have_a_section_of_their_own() {
     made_up(results, "best/factorizations/identity", "identity", 30, 1, 50.0, "");
     made_up(results, "best/ablation/recipe", "bsr", 25, 1, 65.0, "");
     made_up(results, "best/ablation/no-mirror", "bsr", 25, 1, 64.5, "");
+    made_up(results, "amplification/epsilon-8-fixed-order", "bsr", 30, 1, 63.25, "");
     report(results);
     let best = fs::read_to_string(results.join("report/best.md")).unwrap();
     let line = |word: &str| -> Vec<String> {
@@ -205,6 +206,8 @@ fn recipes_of_our_own_have_a_section_of_their_own() {
     assert_eq!(line("71.00")[..4], ["8", "71.00 \u{b1} 1.41 (2)", "56.2", "60.0"]);
     assert_eq!(line("identity")[..2], ["identity", "50.00 (1)"]);
     assert_eq!(line("no mirror"), ["no mirror", "64.5", "-0.5"]);
+    let batches = line("fixed order |");
+    assert_eq!(batches[..5], ["8", "fixed order", "bsr", "100", "63.2"]);
     assert!(page().contains("<h2 id=\"best\">"));
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod record;
 pub(crate) mod comparison;
 mod measures;
+mod amplification;
 mod best;
 mod page;
 
