@@ -116,6 +116,11 @@ fn a_search_that_is_killed_goes_on_with_what_was_drawn() {
     }
     let other = command.replace("mean=8", "mean=9");
     refused(&other, 2, &["drawn for another"]);
+    // A grid of as many other settings is another search.
+    let text = fs::read_to_string(&sweep).unwrap();
+    fs::write(&sweep, text.replace("0.02", "0.03")).unwrap();
+    refused(&command, 2, &["other settings"]);
+    fs::write(&sweep, text).unwrap();
     assert_eq!(read_json(&draws), drawn);
     // What was drawn is what is run: cut to one run here, which must be the one that is chosen.
     let mut one = drawn.clone();

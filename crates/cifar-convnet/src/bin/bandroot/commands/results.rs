@@ -108,8 +108,11 @@ fn files(run: &Path, trials: u64) -> anyhow::Result<Vec<(&'static str, String)>>
         } else {
             let mut value: Value = serde_json::from_str(&text).with_context(context)?;
             if let Some(restated) = &restated {
-                if name == folder::CERTIFICATE {
-                    value["trials"] = restated.trials.into();
+                if let (folder::CERTIFICATE, Some(fields)) = (name, value.as_object_mut()) {
+                    fields.insert("trials".to_owned(), restated.trials.into());
+                    // What they cost together is not known of runs that are only counted.
+                    fields.remove("epsilon_all_trials");
+                    fields.remove("tried");
                 }
                 if value.get("statement").is_some_and(|statement| !statement.is_null()) {
                     value["statement"] = restated.statement.as_str().into();

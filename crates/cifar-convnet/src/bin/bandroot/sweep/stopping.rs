@@ -7,12 +7,15 @@
 //! another folder, is another search, which no certificate of this one covers.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
 use dp_train::accounting::stopping::{self, Selection, StoppingLaw};
 use dp_train::calibration;
 use dp_train::certificate::Certificate;
+use dp_train::fingerprint::Fingerprint;
 use dp_train::plan::Sampling;
 use dp_train::score::{PrivateScore, SecretCoins};
 use serde::{Deserialize, Serialize};
@@ -44,8 +47,8 @@ const DRAWS: &str = "draws.json";
 struct Draws {
     mean: f64,
     shape: f64,
-    /// How many settings they were drawn from.
-    settings: usize,
+    /// SHA-256 of all configs that the settings make.
+    configs: Fingerprint,
     runs: Vec<Draw>,
 }
 
@@ -87,6 +90,10 @@ pub(super) fn run(
     let multiplier = common_multiplier(spec).map_err(|what| refuse(&what))?;
     let (secret, chosen) = (out.join(SECRET), out.join(CHOSEN));
     if !chosen.exists() {
+        fs::create_dir_all(&secret)
+            .with_context(|| format!("could not make the folder {}", secret.display()))?;
+        only_for_us(&secret)?;
+        let _lock = alone(&secret)?;
         let draws = drawn(law, spec, &secret)?;
         let cells = draws.runs.iter().map(|draw| {
             let setting = spec.settings[draw.setting].clone();
@@ -154,17 +161,43 @@ fn common_multiplier(spec: &Spec) -> Result<f64, String> {
     calibration::multiplier(epsilon, delta).map_err(|error| error.to_string())
 }
 
+/// A lock that is held until the choice is made: two processes would make two.
+fn alone(secret: &Path) -> anyhow::Result<fs::File> {
+    let path = secret.join("lock");
+    let context = || format!("could not lock {}", path.display());
+    let file =
+        fs::OpenOptions::new().create(true).append(true).open(&path).with_context(context)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => Ok(file),
+        Err(fs::TryLockError::Error(error)) => Err(error).with_context(context),
+        Err(fs::TryLockError::WouldBlock) => {
+            bail!("another process is at this search: {} is locked", secret.display())
+        }
+    }
+}
+
+/// All configs that can be drawn.
+fn configs(spec: &Spec) -> anyhow::Result<Fingerprint> {
+    let mut all = String::new();
+    for setting in &spec.settings {
+        all += &spec.cell("", setting.clone(), 0, spec.earlier + 1)?.toml()?;
+        all.push('\0');
+    }
+    Ok(Fingerprint::of_bytes(all.as_bytes()))
+}
+
 /// What was drawn for this folder, now or before.
 fn drawn(law: &StoppingLaw, spec: &Spec, secret: &Path) -> anyhow::Result<Draws> {
     let path = secret.join(DRAWS);
-    let settings = spec.settings.len();
+    let (settings, configs) = (spec.settings.len(), configs(spec)?);
     if path.exists() {
         let text = fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
         let draws: Draws = serde_json::from_slice(&text).with_context(|| {
             format!("{} is damaged: this search cannot go on; begin another", path.display())
         })?;
         let same =
-            draws.mean == law.mean() && draws.shape == law.shape() && draws.settings == settings;
+            draws.mean == law.mean() && draws.shape == law.shape() && draws.configs == configs;
         ensure!(
             same && draws.runs.iter().all(|draw| draw.setting < settings),
             BadArgument(format!(
@@ -178,10 +211,7 @@ fn drawn(law: &StoppingLaw, spec: &Spec, secret: &Path) -> anyhow::Result<Draws>
     let count = coins.runs(law);
     let mut draw = || Draw { setting: coins.below(settings as u32) as usize, seed: coins.seed() };
     let runs = (0..count).map(|_| draw()).collect();
-    let draws = Draws { mean: law.mean(), shape: law.shape(), settings, runs };
-    fs::create_dir_all(secret)
-        .with_context(|| format!("could not make the folder {}", secret.display()))?;
-    only_for_us(secret)?;
+    let draws = Draws { mean: law.mean(), shape: law.shape(), configs, runs };
     files::write_secret(&path, files::json(&draws)?.as_bytes())?;
     Ok(draws)
 }
@@ -262,7 +292,15 @@ fn publish(
             .with_context(|| format!("could not remove {}", whole.display()))?;
     }
     fs::create_dir(&whole).with_context(|| format!("could not make {}", whole.display()))?;
-    for name in [folder::CONFIG, folder::PLAN, folder::ENVIRONMENT, folder::PARAMETERS] {
+    // When it began would tell how many came before it.
+    let path = run.join(folder::ENVIRONMENT);
+    let text = fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
+    let mut environment: serde_json::Value =
+        serde_json::from_slice(&text).with_context(|| format!("{} is damaged", path.display()))?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    environment["unix_time"] = now.into();
+    files::write(&whole.join(folder::ENVIRONMENT), files::json(&environment)?.as_bytes())?;
+    for name in [folder::CONFIG, folder::PLAN, folder::PARAMETERS] {
         let (from, to) = (run.join(name), whole.join(name));
         let content =
             fs::read(&from).with_context(|| format!("could not read {}", from.display()))?;
