@@ -330,7 +330,8 @@ fn a_sweep_that_grows_tells_its_finished_runs() {
     );
     // Runs that are only counted are of unknown noise.
     let counted = folder.path().join("counted");
-    let import = format!("results import {} --into {} --trials 9", out.display(), counted.display());
+    let import =
+        format!("results import {} --into {} --trials 9", out.display(), counted.display());
     bandroot(&import).assert().success();
     let found = read_json(&counted.join(&first).join("privacy.json"));
     assert_eq!((&found["trials"], &found["epsilon_all_trials"]), (&9.into(), &Value::Null));

@@ -1,5 +1,7 @@
 //! Tilted laws and their convolution: the arithmetic behind [`composition`](super::composition).
 
+use std::cell::RefCell;
+
 use realfft::RealFftPlanner;
 use realfft::num_complex::Complex;
 
@@ -10,6 +12,17 @@ pub(super) const OUTSIDE: f64 = 1e-15;
 
 /// Half a unit in the last place of 1.
 pub(super) const UNIT: f64 = f64::EPSILON / 2.0;
+
+/// Coefficients that are smaller count as 0: their sum is lost beside any other error.
+const NOTHING: f64 = 1e-300;
+
+/// Points up to which the roots of unity of a transform are kept for the next: 16 MB.
+const KEPT: usize = 1 << 20;
+
+thread_local! {
+    /// A search for noise makes a dozen transforms of one size.
+    static PLANNER: RefCell<RealFftPlanner<f64>> = RefCell::new(RealFftPlanner::new());
+}
 
 /// Where the composed law has to be accurate.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -155,8 +168,13 @@ pub(super) fn window(parts: &[Part], tilt: f64, log_moment_at_tilt: f64) -> (f64
 
 /// The tilted law of the sum, folded to `size` points, and a bound on the sum of its masses' errors.
 pub(super) fn convolve(parts: &[Part], tilt: f64, size: usize) -> (Vec<f64>, f64) {
-    let mut planner = RealFftPlanner::<f64>::new();
-    let forward = planner.plan_fft_forward(size);
+    let plans = |planner: &mut RealFftPlanner<f64>| {
+        (planner.plan_fft_forward(size), planner.plan_fft_inverse(size))
+    };
+    let (forward, inverse) = match size {
+        ..=KEPT => PLANNER.with_borrow_mut(plans),
+        _ => plans(&mut RealFftPlanner::new()),
+    };
     let depth = 6.0 * UNIT * f64::from(size.ilog2() + 4);
     let half = size / 2 + 1;
     let mut product = vec![Complex::new(1.0, 0.0); half];
@@ -183,11 +201,18 @@ pub(super) fn convolve(parts: &[Part], tilt: f64, size: usize) -> (Vec<f64>, f64
             return (vec![0.0; size], f64::INFINITY);
         }
         let power = part.rounds as u32;
+        let least = NOTHING.powf(1.0 / part.rounds);
         for (k, phi) in spectrum.iter().enumerate() {
-            let size = phi.norm() + error;
-            product[k] *= phi.powu(power);
-            sizes[k] *= size.powf(part.rounds);
+            let size = phi.norm_sqr().sqrt() + error;
             errors[k] += part.rounds * error / size;
+            // Most coefficients of many rounds.
+            if size < least {
+                product[k] = Complex::ZERO;
+                sizes[k] *= NOTHING;
+            } else {
+                product[k] *= phi.powu(power);
+                sizes[k] *= size.powf(part.rounds);
+            }
         }
     }
     let twice = |k: usize| if k == 0 || 2 * k == size { 1.0 } else { 2.0 };
@@ -197,7 +222,6 @@ pub(super) fn convolve(parts: &[Part], tilt: f64, size: usize) -> (Vec<f64>, f64
     product[0].im = 0.0;
     product[half - 1].im = 0.0;
     let mut out = vec![0.0; size];
-    let inverse = planner.plan_fft_inverse(size);
     if inverse.process(&mut product, &mut out).is_err() {
         return (vec![0.0; size], f64::INFINITY);
     }

@@ -137,6 +137,14 @@ pub struct Directions {
 }
 
 impl Directions {
+    /// What a function gives for each, at the same time.
+    fn both(
+        of: impl Fn(Direction) -> Result<f64, AccountingError> + Sync,
+    ) -> Result<Self, AccountingError> {
+        let (remove, add) = rayon::join(|| of(Direction::Remove), || of(Direction::Add));
+        Ok(Self { remove: remove?, add: add? })
+    }
+
     /// The larger of the two.
     pub fn worst(self) -> f64 {
         self.remove.max(self.add)

@@ -71,7 +71,7 @@ impl Poisson {
         check_epsilon(epsilon)?;
         let of =
             |direction| self.delta_in(direction, multiplier, epsilon, (Aim::Epsilon(epsilon), 1.0));
-        Ok(Directions { remove: of(Direction::Remove)?, add: of(Direction::Add)? })
+        Directions::both(of)
     }
 
     /// `epsilon` at `delta` and this noise multiplier, rounded up. Some ten milliseconds.
@@ -88,7 +88,7 @@ impl Poisson {
             let first = aimed(Aim::Delta(delta))?;
             Ok::<f64, AccountingError>(first.min(aimed(Aim::Epsilon(first))?))
         };
-        Ok(Directions { remove: of(Direction::Remove)?, add: of(Direction::Add)? })
+        Directions::both(of)
     }
 
     /// The least noise multiplier found that is `(epsilon, delta)`-private, rounded up by a relative 1e-7 at most.
@@ -126,7 +126,7 @@ impl Poisson {
                 found *= 1.0 + raise;
             }
             let worst = |other| self.delta_in(other, found, epsilon, (aim, 1.0));
-            if worst(Direction::Remove)?.max(worst(Direction::Add)?) <= delta {
+            if Directions::both(worst)?.worst() <= delta {
                 return Ok(found);
             }
         }

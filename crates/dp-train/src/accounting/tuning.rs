@@ -90,7 +90,7 @@ pub fn epsilon(tried: &[Tried], delta: f64) -> Result<f64, AccountingError> {
         None => {}
     }
     let of = |direction| in_direction(&rounds, direction, delta);
-    Ok(Directions { remove: of(Direction::Remove)?, add: of(Direction::Add)? }.worst())
+    Ok(Directions::both(of)?.worst())
 }
 
 /// The same in one direction, by the laws of the losses on the finest grid that one of them asks for.
