@@ -23,6 +23,9 @@ pub struct Environment {
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu: Option<String>,
     threads: usize,
+    /// What computed gradients, and how far a device was from the CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    engine: Option<String>,
     /// Seconds since 1970 when the command ran.
     unix_time: u64,
 }
@@ -39,8 +42,14 @@ impl Environment {
             arch: std::env::consts::ARCH,
             cpu: cpu_name(),
             threads: rayon::current_num_threads(),
+            engine: None,
             unix_time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs()),
         }
+    }
+
+    /// The same of a run, with what computes its gradients.
+    pub fn with_engine(self, engine: String) -> Self {
+        Self { engine: Some(engine), ..self }
     }
 }
 

@@ -134,7 +134,8 @@ impl<'a> Session<'a> {
                 if let Kind::Private(plan) = &experiment.kind {
                     folder.write(folder::PLAN, files::json(plan.record())?.as_bytes())?;
                 }
-                let environment = files::json(&Environment::current())?;
+                let environment =
+                    files::json(&Environment::current().with_engine(engine.describe().name))?;
                 folder.write(folder::ENVIRONMENT, environment.as_bytes())?;
                 if !start.provenance.is_empty() {
                     folder.write(folder::PROVENANCE, &provenance::bytes(&start.provenance)?)?;

@@ -74,6 +74,17 @@ pub enum EngineError {
         /// What was found instead.
         reason: String,
     },
+    /// The device computes something else than the CPU engine.
+    #[error(
+        "the device {device} computes something else than the CPU engine, so its clipping cannot be trusted: {what}; \
+         take the device cpu, or another driver"
+    )]
+    Disagrees {
+        /// The device.
+        device: Device,
+        /// By how much.
+        what: String,
+    },
     /// The device, its driver or burn failed.
     #[error("the device {device} failed: {reason}")]
     Failed {

@@ -4,7 +4,7 @@
 //! images, labels -> forward -> backward -> per-example norms -> sum_j min(1, zeta / |g_j|) g_j
 //! ```
 //!
-//! There are two, and neither knows of the other. [`Engine`] has its own kernels for the CPU: the
+//! There are two. [`Engine`] has its own kernels for the CPU: the
 //! price of private gradients is that of ordinary ones. `BurnEngine`, with one of burn's features, goes
 //! through burn's tensors and so to any device of burn. [`GradientEngine`] is what training asks of
 //! both, [`Device::engine`] chooses one.
@@ -36,6 +36,8 @@ mod gradient_engine;
 mod options;
 mod rounding;
 mod select;
+#[cfg(any(test, feature = "burn"))]
+mod self_check;
 mod sizes;
 
 #[cfg(test)]

@@ -10,11 +10,11 @@ use crate::engine::options::EngineOptions;
 use crate::model::Architecture;
 
 impl Device {
-    /// An engine for an architecture on this device.
+    /// An engine for an architecture on this device. One of burn's devices is compared with the CPU engine first.
     ///
     /// # Errors
-    /// [`EngineError`] if the program was built without the device, the machine does not have it,
-    /// or the architecture does not end with logits. Never another device in its place.
+    /// [`EngineError`] if the program was built without the device, the machine does not have it, it computes something
+    /// else than the CPU, or the architecture does not end with logits. Never another device in its place.
     pub fn engine(
         self,
         architecture: &Architecture,
@@ -24,7 +24,7 @@ impl Device {
             return Ok(Box::new(Engine::new(architecture, options)?));
         }
         #[cfg(feature = "burn")]
-        return Ok(Box::new(BurnEngine::new(architecture, self, options)?));
+        return Ok(Box::new(BurnEngine::new(architecture, self, options)?.checked(architecture)?));
         #[cfg(not(feature = "burn"))]
         Err(EngineError::NotBuilt { device: self })
     }

@@ -9,6 +9,7 @@ use crate::engine::device::Device;
 use crate::engine::error::EngineError;
 use crate::engine::gradient_engine::{EngineDescription, GradientEngine};
 use crate::engine::options::EngineOptions;
+use crate::engine::self_check;
 use crate::engine::sizes::check_clip_norm;
 use crate::gradient::{ClipCounts, ClippedSum};
 use crate::model::Architecture;
@@ -22,6 +23,8 @@ const DEFAULT_MICROBATCH: usize = 32;
 pub struct BurnEngine {
     pub(super) model: PlacedModel,
     pub(super) microbatch: usize,
+    /// How far its sums were from those of the CPU engine, if they were compared.
+    deviation: Option<f64>,
 }
 
 impl BurnEngine {
@@ -48,7 +51,17 @@ impl BurnEngine {
             return Err(EngineError::Microbatch { microbatch, most: DEFAULT_MICROBATCH });
         }
         let model = PlacedModel::new(architecture, device, options.threads)?;
-        Ok(Self { model, microbatch })
+        Ok(Self { model, microbatch, deviation: None })
+    }
+
+    /// The same engine, compared with the CPU engine on made-up examples.
+    ///
+    /// # Errors
+    /// [`EngineError::Disagrees`] if their clipped sums differ by more than rounding, and if one of them fails.
+    pub fn checked(mut self, architecture: &Architecture) -> Result<Self, EngineError> {
+        let opened = (self.model.device, self.microbatch);
+        self.deviation = Some(self_check::deviation(&mut self, architecture, opened)?);
+        Ok(self)
     }
 }
 
@@ -57,8 +70,11 @@ impl GradientEngine for BurnEngine {
         let device = &self.model.open.name;
         let threads = self.model.threads();
         let threads = threads.map_or(String::new(), |threads| format!(", {threads} threads"));
+        let deviation = self.deviation.map_or(String::new(), |deviation| {
+            format!(", within {deviation:.0e} of the CPU engine")
+        });
         EngineDescription {
-            name: format!("{device}{threads}, microbatches of {}", self.microbatch),
+            name: format!("{device}{threads}, microbatches of {}{deviation}", self.microbatch),
             arithmetic: format!("burn, {device}"),
         }
     }

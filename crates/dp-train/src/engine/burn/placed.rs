@@ -21,7 +21,7 @@ use crate::model::Architecture;
 /// The layers of an architecture on an open device.
 #[derive(Debug)]
 pub(super) struct PlacedModel {
-    device: Device,
+    pub(super) device: Device,
     pub(super) open: OpenDevice,
     pub(super) layers: Vec<Box<dyn TensorLayer>>,
     /// Where each layer's tensors lie in the flat vector.
