@@ -76,6 +76,13 @@ fn only_the_best_is_left_and_its_choice_has_an_epsilon() {
     );
     bandroot(&format!("verify {} --require-private", chosen.display())).assert().success();
     bandroot(&format!("eval {} --split test", chosen.display())).assert().success();
+    assert!(certificate["epsilon_all_trials"].is_null(), "nobody counts them");
+    assert_eq!(summary["epsilon"], epsilon);
+    let environment = read_json(&chosen.join("environment.json"));
+    assert!(environment["unix_time"].is_null() && environment["command"].is_null());
+    // Neither another search nor a sweep takes it for its own.
+    refused(&command.replace("mean=3", "mean=4"), 2, &["another search"]);
+    refused(command.split(" --random").next().unwrap(), 2, &["--random-stopping"]);
     // The same command draws nothing again.
     let parameters = fs::read(chosen.join("parameters.safetensors")).unwrap();
     bandroot(&command).assert().success();
@@ -154,5 +161,45 @@ fn what_is_not_accounted_for_is_refused_before_anything_is_drawn() {
         "[[candidates]]\n'privacy.epsilon' = 1.0\n[[candidates]]\n'privacy.epsilon' = 2.0";
     check(HELD_OUT, candidates, "", "one epsilon");
     check("", "[select]\nseeds = [0]", "", "select");
+    check(HELD_OUT, "seeds = [0]", "", "seeds");
     assert!(!out.exists());
+    // Files of one's own would be removed at the end.
+    fs::create_dir_all(out.join("secret")).unwrap();
+    fs::write(out.join("secret/thesis.txt"), "mine").unwrap();
+    let sweep = spec(folder.path(), HELD_OUT, "");
+    let command = format!("sweep {} --out {}", sweep.display(), out.display());
+    refused(&format!("{command} --random-stopping mean=3,shape=1"), 1, &["secret", "other files"]);
+    assert_eq!(fs::read_to_string(out.join("secret/thesis.txt")).unwrap(), "mine");
+}
+
+#[test]
+fn a_folder_with_other_runs_is_refused_and_two_processes_make_one_choice() {
+    let folder = tempfile::tempdir().unwrap();
+    let sweep = spec(folder.path(), HELD_OUT, "");
+    let out = folder.path().join("out");
+    let counted = format!("sweep {} --out {}", sweep.display(), out.display());
+    bandroot(&counted).assert().success();
+    let secret = |out: &Path| {
+        let law = "--random-stopping mean=4,shape=1";
+        format!("sweep {} --out {} {law}", sweep.display(), out.display())
+    };
+    refused(&secret(&out), 2, &["other runs"]);
+    let both = folder.path().join("both");
+    let start = || {
+        std::process::Command::new(env!("CARGO_BIN_EXE_bandroot"))
+            .args(secret(&both).split(' '))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let ended = [start(), start()].map(|child| child.wait_with_output().unwrap());
+    for output in &ended {
+        let message = String::from_utf8_lossy(&output.stderr);
+        let refused = message.contains("another process is at this search");
+        assert!(output.status.success() != refused, "{message}");
+    }
+    assert!(ended.iter().any(|output| output.status.success()));
+    assert_eq!(names(&both), ["chosen"]);
+    bandroot(&format!("verify {}", both.join("chosen").display())).assert().success();
 }

@@ -136,7 +136,8 @@ pub struct Certificate {
     /// one run.
     pub trials: u64,
     /// The `epsilon` of all these runs together at the same `delta`, as far as the noise of every one of them is known; of
-    /// a single run its own. None where it is not known, and in certificates from before.
+    /// a single run its own. None where it is not known, where it is the best of a secret number, and in certificates from
+    /// before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epsilon_all_trials: Option<f64>,
     /// What that follows from, if there were several runs.
@@ -192,7 +193,8 @@ impl Certificate {
             },
             metrics,
             trials,
-            epsilon_all_trials: (trials <= 1).then_some(request.epsilon),
+            epsilon_all_trials: (trials <= 1 && noise_key == KeyOrigin::OperatingSystem)
+                .then_some(request.epsilon),
             tried: Vec::new(),
             selection: None,
             held_out_examples,
@@ -226,7 +228,8 @@ impl Certificate {
     /// are fewer than it counts, or if there is no such number, it stays as it is.
     pub fn with_tried(self, tried: &[Tried]) -> Self {
         let runs = tried.iter().map(|tried| tried.runs).fold(0, u64::saturating_add);
-        if runs < self.trials || runs <= 1 {
+        let known = self.format == FORMAT && self.noise_key == KeyOrigin::OperatingSystem;
+        if runs < self.trials || runs <= 1 || !known {
             return self;
         }
         let mut certificate = self.with_trials(runs);
@@ -241,9 +244,11 @@ impl Certificate {
         certificate
     }
 
-    /// The certificate of the best of a random number of runs.
+    /// The certificate of the best of a random number of runs, which nobody counts.
     pub fn with_selection(mut self, selection: Selection) -> Self {
         self.selection = Some(selection);
+        self.epsilon_all_trials = None;
+        self.tried.clear();
         self.statement = self.derived_statement();
         self
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use mf_core::Method;
 use mf_core::sensitivity::Sensitivity;
 
-use crate::plan::{DpPlan, PlanError, PlanRequest, StrategyFor};
+use crate::plan::{DpPlan, PlanError, PlanRequest, Sampling, StrategyFor};
 
 /// One factorization in a comparison. Losses are for clip norm 1 and multiplier 1 in a fixed order: the privacy is
 /// the same for all, so these factors are too. Where secret batches let a strategy do with less noise, its losses are
@@ -27,7 +27,8 @@ pub struct Contender {
     pub expected_error: f64,
     /// The root mean squared error of the final iterate.
     pub final_error: f64,
-    /// The noise it needs over that in a fixed order: 1 unless batches are secret.
+    /// The noise it needs over what it would need at the same sensitivity if everyone knew the batches: 1 unless they are
+    /// secret.
     pub amplified: f64,
     /// Memory for past rows of noise.
     pub history_bytes: u64,
@@ -42,6 +43,8 @@ pub struct Comparison {
     pub contenders: Vec<Contender>,
     /// The others, and why they have none.
     pub refused: Vec<(Method, PlanError)>,
+    /// How batches are made.
+    pub sampling: Sampling,
     /// The most memory that the noise history may take, if there is a limit.
     pub memory_limit: Option<u64>,
 }
@@ -130,7 +133,7 @@ impl Comparison {
         }
         match refused.first() {
             Some((_, error)) if contenders.is_empty() => Err(error.clone()),
-            _ => Ok(Self { contenders, refused, memory_limit }),
+            _ => Ok(Self { contenders, refused, sampling: request.sampling, memory_limit }),
         }
     }
 
@@ -144,7 +147,8 @@ impl Comparison {
 
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let secret = self.contenders.iter().any(|c| c.amplified != 1.0);
+        // With Poisson batches the sensitivity is another than in a fixed order, and so would be the error there.
+        let secret = self.sampling == Sampling::BallsInBins;
         let head = if secret {
             format!(" {:>11} {:>9}", "fixed order", "amplified")
         } else {

@@ -181,9 +181,18 @@ fn what_the_runs_cost_together_follows_from_their_noise() {
         score_noise: multiplier,
         score: 0.5,
         epsilon: stopping::epsilon(&law, multiplier, 1e-5).unwrap(),
+        settings_sha256: Fingerprint::of_bytes(b"settings"),
     };
-    let good = alone.with_tried(&[tried(4, own, true), other]).with_selection(selection);
+    let best = alone.clone().with_selection(selection);
+    let good = alone.with_tried(&[tried(4, own, true), other]);
     assert_eq!(good.trials, 5);
+    // The best of a secret number is not counted, and what it costs is not what counted runs cost.
+    assert_eq!(good.clone().with_selection(selection).epsilon_all_trials, None);
+    let both = Certificate { selection: Some(selection), ..good.clone() };
+    let mut both = both.with_trials(5);
+    assert!(!verify(&both).holds(), "counted and not counted");
+    both = both.with_selection(selection);
+    assert!(verify(&both).holds());
     let together = 1.0 / (4.0 / multiplier.powi(2) + 0.25).sqrt();
     let expected = calibration::epsilon(together, 1e-5).unwrap();
     assert_eq!(good.epsilon_all_trials, Some(expected));
@@ -194,31 +203,33 @@ fn what_the_runs_cost_together_follows_from_their_noise() {
     );
     assert!(good.statement.ends_with(&text), "{}", good.statement);
     assert!(
-        good.statement.contains("random number of runs, 5 in the mean, it is (6.09, 1e-5)-"),
+        best.statement.contains("random number of runs, 5 in the mean, it is (6.09, 1e-5)-"),
         "{}",
-        good.statement
+        best.statement
     );
     let good = serde_json::to_value(good).unwrap();
-    let honest = verify(&serde_json::from_value(good.clone()).unwrap());
-    assert!(honest.is_private(), "{honest}");
-    let mut paths = Vec::new();
-    leaves(&good, "", &mut paths);
-    let about = ["/tried", "/selection", "/epsilon_all_trials", "/trials"];
-    paths.retain(|path| about.iter().any(|about| path.starts_with(about)));
-    assert_eq!(paths.len(), 2 + 3 + 3 + 5, "{paths:?}");
-    // A score says nothing of privacy, and one run that held examples out is as many.
-    let harmless = ["/selection/score", "/tried/1/held_out"];
-    for path in paths.iter().filter(|path| !harmless.contains(&path.as_str())) {
-        for other in doctored(good.pointer(path).unwrap()) {
-            // More noise on the score than on the run makes the choice no cheaper.
-            if path == "/selection/score_noise" && other.as_f64().unwrap() > multiplier {
-                continue;
+    for (good, fields) in [(&good, 2 + 3 + 3), (&serde_json::to_value(best).unwrap(), 1 + 6)] {
+        let honest = verify(&serde_json::from_value(good.clone()).unwrap());
+        assert!(honest.is_private(), "{honest}");
+        let mut paths = Vec::new();
+        leaves(good, "", &mut paths);
+        let about = ["/tried", "/selection", "/epsilon_all_trials", "/trials"];
+        paths.retain(|path| about.iter().any(|about| path.starts_with(about)));
+        assert_eq!(paths.len(), fields, "{paths:?}");
+        // A score says nothing of privacy, and one run that held examples out is as many.
+        let harmless = ["/selection/score", "/selection/settings_sha256", "/tried/1/held_out"];
+        for path in paths.iter().filter(|path| !harmless.contains(&path.as_str())) {
+            for other in doctored(good.pointer(path).unwrap()) {
+                // More noise on the score than on the run makes the choice no cheaper.
+                if path == "/selection/score_noise" && other.as_f64().unwrap() > multiplier {
+                    continue;
+                }
+                let mut bad = good.clone();
+                *bad.pointer_mut(path).unwrap() = other.clone();
+                let Ok(bad) = serde_json::from_value::<Certificate>(bad) else { continue };
+                let verdict = verify(&bad);
+                assert!(!verdict.holds(), "{path} = {other}\n{verdict}");
             }
-            let mut bad = good.clone();
-            *bad.pointer_mut(path).unwrap() = other.clone();
-            let Ok(bad) = serde_json::from_value::<Certificate>(bad) else { continue };
-            let verdict = verify(&bad);
-            assert!(!verdict.holds(), "{path} = {other}\n{verdict}");
         }
     }
     // One more run of unknown noise, and nothing is known of all of them.

@@ -222,9 +222,10 @@ impl<'a> Folder<'a> {
                 return Ok(());
             }
         };
-        let Certificate { plan, statement, realized, .. } = self.certificate;
+        let Certificate { plan, statement, realized, selection, .. } = self.certificate;
+        let epsilon = selection.map_or(plan.request.epsilon, |selection| selection.epsilon);
         let mut claims = vec![
-            ("epsilon", summary.epsilon == Some(plan.request.epsilon)),
+            ("epsilon", summary.epsilon == Some(epsilon)),
             ("delta", summary.delta == Some(plan.request.delta)),
             ("private", summary.private == self.verdict.secret_key),
             ("steps", summary.steps == realized.steps),

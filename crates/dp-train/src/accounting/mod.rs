@@ -259,7 +259,7 @@ pub enum AccountingError {
     },
     /// A law of the number of runs that there is none of.
     #[error(
-        "the number of runs needs a mean above 1 and at most 10000 and a shape from 0 to 10, not mean {mean}, shape {shape}"
+        "the number of runs needs a mean above 1 and at most 10000 and a shape of 0 or from 1e-6 to 10, not mean {mean}, shape {shape}"
     )]
     Stopping {
         /// The mean given.

@@ -42,9 +42,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{AccountingError, check_delta, check_noise};
 use crate::calibration;
+use crate::fingerprint::Fingerprint;
 
 /// The largest mean number of runs.
 pub const LARGEST_MEAN: f64 = 10_000.0;
+
+/// The least shape but 0: with smaller ones differences of numbers that are almost 1 are lost.
+pub const LEAST_SHAPE: f64 = 1e-6;
 
 /// The largest shape.
 pub const LARGEST_SHAPE: f64 = 10.0;
@@ -64,9 +68,10 @@ impl StoppingLaw {
     /// The truncated negative binomial law of this mean `m` and shape `eta`: 0 is the logarithmic law, 1 the geometric one.
     ///
     /// # Errors
-    /// [`AccountingError::Stopping`] unless `1 < m <= 10,000` and `0 <= eta <= 10`.
+    /// [`AccountingError::Stopping`] unless `1 < m <= 10,000` and `eta` is 0 or from 1e-6 to 10.
     pub fn new(mean: f64, shape: f64) -> Result<Self, AccountingError> {
-        let fits = mean > 1.0 && mean <= LARGEST_MEAN && (0.0..=LARGEST_SHAPE).contains(&shape);
+        let is_shape = shape == 0.0 || (LEAST_SHAPE..=LARGEST_SHAPE).contains(&shape);
+        let fits = mean > 1.0 && mean <= LARGEST_MEAN && is_shape;
         if !fits {
             return Err(AccountingError::Stopping { mean, shape });
         }
@@ -157,6 +162,8 @@ pub struct Selection {
     pub score: f64,
     /// The `epsilon` of the best run, at the `delta` of the plan.
     pub epsilon: f64,
+    /// SHA-256 of everything that could be drawn, for who compares searches.
+    pub settings_sha256: Fingerprint,
 }
 
 /// The `epsilon` at `delta` of the best of a random number of runs, each of which is a Gaussian release with this
@@ -302,6 +309,7 @@ mod tests {
             (1e5, 1.0),
             (5.0, -0.1),
             (5.0, 11.0),
+            (5.0, 1e-9),
             (5.0, f64::NAN),
         ] {
             let refused = StoppingLaw::new(mean, shape);

@@ -21,6 +21,9 @@ impl Verdict {
             (Some(all), false) => self.check_all_trials(certificate, *all),
         }
         if let Some(selection) = selection {
+            let uncounted = epsilon_all_trials.is_none() && tried.is_empty();
+            let detail = "epsilon_all_trials: nobody counts the runs of a selection";
+            self.find(uncounted, detail.to_string());
             self.check_selection(certificate, selection);
         }
     }
@@ -58,7 +61,8 @@ impl Verdict {
 
     fn check_selection(&mut self, certificate: &Certificate, selection: &Selection) {
         let Certificate { plan, held_out_examples, .. } = certificate;
-        let Selection { mean, shape, score_noise, epsilon, .. } = *selection;
+        let Selection { mean, shape, score_noise, score, epsilon, .. } = *selection;
+        self.find(score.is_finite(), format!("selection.score: {score}"));
         let own = match plan.release() {
             Some(Release::Gaussian { multiplier }) if *held_out_examples > 0 => {
                 Some(multiplier.min(score_noise))

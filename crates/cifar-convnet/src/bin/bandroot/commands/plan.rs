@@ -78,7 +78,7 @@ struct CompareRow {
     sensitivity_exact: bool,
     expected_error: f64,
     final_error: f64,
-    /// The noise over that in a fixed order; both errors have it as a factor.
+    /// The noise over what the same sensitivity needs without secret batches; both errors have it as a factor.
     amplified: f64,
     history_bytes: u64,
     plan_seconds: f64,

@@ -54,6 +54,13 @@ pub(crate) fn run(arguments: &Sweep) -> anyhow::Result<()> {
     if let Some(law) = &arguments.random_stopping {
         return stopping::run(arguments, law, &spec, &folder);
     }
+    ensure!(
+        !stopping::is_at(&folder),
+        BadArgument(format!(
+            "{} belongs to a search with --random-stopping: take another --out",
+            folder.display()
+        ))
+    );
     // All before the folder is made: what cannot run leaves nothing behind.
     let begun = attempts::counts(&folder)?;
     let search = spec.select.as_ref().map(|_| Search::new(&spec, &begun)).transpose()?;

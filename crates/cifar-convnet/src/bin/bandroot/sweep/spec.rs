@@ -50,8 +50,7 @@ use cifar_convnet::config;
 #[serde(deny_unknown_fields)]
 struct Written {
     base: PathBuf,
-    #[serde(default = "one_seed")]
-    seeds: Vec<u64>,
+    seeds: Option<Vec<u64>>,
     #[serde(default)]
     grid: Table,
     #[serde(default)]
@@ -59,10 +58,6 @@ struct Written {
     random: Option<Random>,
     select: Option<Select>,
     halving: Option<Halving>,
-}
-
-fn one_seed() -> Vec<u64> {
-    vec![0]
 }
 
 /// How the runs of the grid are judged, and what follows for the best.
@@ -107,6 +102,8 @@ pub(crate) struct Spec {
     path: PathBuf,
     base: Table,
     pub(crate) seeds: Vec<u64>,
+    /// Whether the file names them.
+    pub(crate) names_seeds: bool,
     pub(crate) settings: Vec<Setting>,
     pub(crate) select: Option<Select>,
     pub(crate) halving: Option<Halving>,
@@ -138,7 +135,9 @@ impl Spec {
         let refuse = |what: String| BadArgument(format!("{}: {what}", path.display()));
         let base = path.parent().unwrap_or(Path::new("")).join(&written.base);
         let base = read_base(&base).with_context(|| format!("the base of {}", path.display()))?;
-        check_seeds("seeds", &written.seeds).map_err(refuse)?;
+        let names_seeds = written.seeds.is_some();
+        let seeds = written.seeds.clone().unwrap_or_else(|| vec![0]);
+        check_seeds("seeds", &seeds).map_err(refuse)?;
         let Written { grid, candidates, random, .. } = &written;
         let settings = settings::settings(grid, candidates, random.as_ref()).map_err(refuse)?;
         let keys = settings::keys(grid).map_err(refuse)?;
@@ -187,9 +186,9 @@ impl Spec {
                 refuse(format!("halving.keep must be between 0 and 1, but it is {keep}"))
             );
         }
-        let Written { seeds, select, halving, .. } = written;
+        let Written { select, halving, .. } = written;
         let path = path.to_owned();
-        let spec = Self { path, base, seeds, settings, select, halving, earlier };
+        let spec = Self { path, base, seeds, names_seeds, settings, select, halving, earlier };
         // Every config is checked before anything runs.
         for setting in &spec.settings {
             spec.cell("", setting.clone(), spec.seeds[0], 1)?;

@@ -9,7 +9,6 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
 use dp_train::accounting::stopping::{self, Selection, StoppingLaw};
@@ -20,6 +19,7 @@ use dp_train::plan::Sampling;
 use dp_train::score::{PrivateScore, SecretCoins};
 use serde::{Deserialize, Serialize};
 
+use super::attempts;
 use super::cell::{Cell, CellState};
 use super::runner::Runner;
 use super::spec::Spec;
@@ -40,6 +40,9 @@ const CHOSEN: &str = "chosen";
 
 /// What was drawn.
 const DRAWS: &str = "draws.json";
+
+/// Held by the process that is at it.
+const LOCK: &str = "lock";
 
 /// What was drawn before the first run. Secret: how many there are, above all.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -67,6 +70,12 @@ struct StoppingOutput {
     statement: String,
 }
 
+/// Whether a folder is of such a search, finished or not.
+pub(super) fn is_at(out: &Path) -> bool {
+    let chosen = certificate(&out.join(CHOSEN)).is_ok_and(|found| found.selection.is_some());
+    chosen || out.join(SECRET).join(DRAWS).exists()
+}
+
 /// Runs the search, or what is left of it.
 pub(super) fn run(
     arguments: &Sweep,
@@ -76,7 +85,7 @@ pub(super) fn run(
 ) -> anyhow::Result<()> {
     let refuse = |what: &str| BadArgument(format!("{}: {what}", arguments.sweep.display()));
     ensure!(
-        spec.select.is_none() && spec.seeds.len() == 1,
+        spec.select.is_none() && !spec.names_seeds,
         refuse(
             "--random-stopping chooses by itself and draws the seeds: leave out select, halving and seeds"
         )
@@ -84,44 +93,95 @@ pub(super) fn run(
     ensure!(
         !arguments.retry_failed && !arguments.choose_only,
         refuse(
-            "--random-stopping goes with neither --retry-failed nor --choose-only: a run that failed has lost"
+            "--random-stopping goes with neither --retry-failed nor --choose-only: what failed is always tried again"
         )
     );
-    let multiplier = common_multiplier(spec).map_err(|what| refuse(&what))?;
+    let (multiplier, delta) = common_multiplier(spec).map_err(|what| refuse(&what))?;
+    // Before anything runs: what cannot be priced is not begun.
+    let price =
+        stopping::epsilon(law, multiplier, delta).map_err(|error| refuse(&error.to_string()))?;
+    let configs = configs(spec)?;
     let (secret, chosen) = (out.join(SECRET), out.join(CHOSEN));
     if !chosen.exists() {
-        fs::create_dir_all(&secret)
-            .with_context(|| format!("could not make the folder {}", secret.display()))?;
-        only_for_us(&secret)?;
-        let _lock = alone(&secret)?;
-        let draws = drawn(law, spec, &secret)?;
-        let cells = draws.runs.iter().map(|draw| {
-            let setting = spec.settings[draw.setting].clone();
-            spec.cell("", setting, draw.seed, spec.earlier + 1)
-        });
-        let cells = cells.collect::<anyhow::Result<Vec<Cell>>>()?;
-        let runner = Runner::new(&secret, arguments.jobs, false)?.in_silence();
-        let tally = runner.run("runs", &cells, None)?;
-        if tally.left > 0 {
-            bail!(
-                "stopped before all runs were made; the same command goes on with {}",
+        ensure!(
+            attempts::counts(out)?.is_empty(),
+            refuse(&format!(
+                "{} has other runs: --random-stopping needs a folder of its own",
                 out.display()
-            );
+            ))
+        );
+        let _lock = alone(&secret)?;
+        // Another process may have ended in between.
+        if !chosen.exists() {
+            let best = search(arguments, (law, spec, configs), &secret, multiplier)?;
+            let selection = Selection {
+                mean: law.mean(),
+                shape: law.shape(),
+                score_noise: multiplier,
+                score: best.1,
+                epsilon: price,
+                settings_sha256: configs,
+            };
+            publish(&best.0.folder(&secret), selection, &secret, &chosen)?;
         }
-        let best = best(&cells, &secret, multiplier)?;
-        publish(law, best, &secret, &chosen, multiplier)?;
     }
+    let certificate = certificate(&chosen)?;
+    let same = certificate.selection.is_some_and(|found| {
+        (found.mean, found.shape, found.settings_sha256) == (law.mean(), law.shape(), configs)
+    });
+    ensure!(
+        same,
+        refuse(&format!("{} is of another search: take another --out", chosen.display()))
+    );
     // Also if it was killed here before.
-    if secret.exists() {
+    if secret.join(DRAWS).exists() {
         fs::remove_dir_all(&secret).with_context(|| {
             format!("could not remove {}: remove it, it is secret", secret.display())
         })?;
     }
-    show(arguments, &chosen)
+    show(arguments, &chosen, certificate)
 }
 
-/// The noise multiplier that every run has, whatever its setting; it is that of its score too.
-fn common_multiplier(spec: &Spec) -> Result<f64, String> {
+/// Makes all runs that were drawn and finds the best: with its score, over all held-out examples.
+fn search(
+    arguments: &Sweep,
+    (law, spec, configs): (&StoppingLaw, &Spec, Fingerprint),
+    secret: &Path,
+    multiplier: f64,
+) -> anyhow::Result<(Cell, f64)> {
+    let draws = drawn(law, (spec.settings.len(), configs), secret)?;
+    let cells = draws.runs.iter().map(|draw| {
+        let setting = spec.settings[draw.setting].clone();
+        spec.cell("", setting, draw.seed, spec.earlier + 1)
+    });
+    let cells = cells.collect::<anyhow::Result<Vec<Cell>>>()?;
+    // What failed is tried again with what was drawn for it: fewer runs would be another law.
+    let runner = Runner::new(secret, arguments.jobs, true)?.in_silence();
+    let tally = runner.run("runs", &cells, None)?;
+    if tally.failed > 0 {
+        bail!("a run failed ({}); the same command tries it again", failure(&cells, secret)?);
+    }
+    if tally.left > 0 {
+        bail!(
+            "stopped before all runs were made; the same command goes on with {}",
+            secret.display()
+        );
+    }
+    best(cells, secret, multiplier)
+}
+
+/// What one of the runs that failed said last.
+fn failure(cells: &[Cell], secret: &Path) -> anyhow::Result<String> {
+    for cell in cells {
+        if let CellState::Failed(failure) = cell.state(secret)? {
+            return Ok(failure.stderr.last().cloned().unwrap_or(failure.status));
+        }
+    }
+    Ok("it left no word".to_owned())
+}
+
+/// The noise multiplier that every run has, whatever its setting, which is that of its score too, and delta.
+fn common_multiplier(spec: &Spec) -> Result<(f64, f64), String> {
     let mut common: Option<(Guarantee, usize)> = None;
     for setting in &spec.settings {
         let cell = spec.cell("", setting.clone(), 0, 1).map_err(|error| error.to_string())?;
@@ -158,12 +218,23 @@ fn common_multiplier(spec: &Spec) -> Result<f64, String> {
         common.get_or_insert((guarantee, held_out));
     }
     let (Guarantee { epsilon, delta, .. }, _) = common.ok_or("there are no settings")?;
-    calibration::multiplier(epsilon, delta).map_err(|error| error.to_string())
+    let multiplier = calibration::multiplier(epsilon, delta).map_err(|error| error.to_string())?;
+    Ok((multiplier, delta))
 }
 
-/// A lock that is held until the choice is made: two processes would make two.
+/// The folder of the runs, and a lock on it that is held until the choice is made: two processes would make two.
 fn alone(secret: &Path) -> anyhow::Result<fs::File> {
-    let path = secret.join("lock");
+    let context = || format!("could not make the folder {}", secret.display());
+    let ours = |name: &String| name == LOCK || name == DRAWS;
+    let names = attempts::names(secret)?;
+    ensure!(
+        names.is_empty() || names.iter().any(ours),
+        "{} holds other files, and would be removed with them at the end: take another --out",
+        secret.display()
+    );
+    fs::create_dir_all(secret).with_context(context)?;
+    only_for_us(secret)?;
+    let path = secret.join(LOCK);
     let context = || format!("could not lock {}", path.display());
     let file =
         fs::OpenOptions::new().create(true).append(true).open(&path).with_context(context)?;
@@ -188,9 +259,12 @@ fn configs(spec: &Spec) -> anyhow::Result<Fingerprint> {
 }
 
 /// What was drawn for this folder, now or before.
-fn drawn(law: &StoppingLaw, spec: &Spec, secret: &Path) -> anyhow::Result<Draws> {
+fn drawn(
+    law: &StoppingLaw,
+    (settings, configs): (usize, Fingerprint),
+    secret: &Path,
+) -> anyhow::Result<Draws> {
     let path = secret.join(DRAWS);
-    let (settings, configs) = (spec.settings.len(), configs(spec)?);
     if path.exists() {
         let text = fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
         let draws: Draws = serde_json::from_slice(&text).with_context(|| {
@@ -228,58 +302,34 @@ fn only_for_us(_: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The run with the best score, which is made here. A run that failed has none.
-fn best<'a>(
-    cells: &'a [Cell],
-    secret: &Path,
-    multiplier: f64,
-) -> anyhow::Result<(&'a Cell, PrivateScore)> {
+/// The run with the best score, which is made here.
+fn best(cells: Vec<Cell>, secret: &Path, deviation: f64) -> anyhow::Result<(Cell, f64)> {
     let mut coins = SecretCoins::from_os()?;
-    let mut best: Option<(&Cell, PrivateScore)> = None;
+    let mut best: Option<(Cell, PrivateScore)> = None;
     for cell in cells {
-        let CellState::Done { .. } = cell.state(secret)? else { continue };
         let held_out = cell.config.data.held_out_examples() as f64;
         let right = (cell.result(secret)?.accuracy * held_out).round() as u64;
-        let score = coins.score(right, multiplier);
-        if best.is_none_or(|(_, other)| score.order(&other).is_gt()) {
+        let score = coins.score(right, deviation);
+        if best.as_ref().is_none_or(|(_, other)| score.order(other).is_gt()) {
             best = Some((cell, score));
         }
     }
-    best.with_context(|| {
-        format!("every run failed: see failed.json in the folders of {}", secret.display())
-    })
+    let (cell, score) = best.context("there is no run")?;
+    let held_out = cell.config.data.held_out_examples() as f64;
+    Ok((cell, score.right() / held_out))
 }
 
-/// Moves a run to where it may be seen, without what its noise does not cover.
-fn publish(
-    law: &StoppingLaw,
-    (cell, score): (&Cell, PrivateScore),
-    secret: &Path,
-    chosen: &Path,
-    multiplier: f64,
-) -> anyhow::Result<()> {
-    let run = cell.folder(secret);
-    let path = run.join(folder::CERTIFICATE);
-    let text = fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
-    let certificate: Certificate =
-        serde_json::from_slice(&text).with_context(|| format!("{} is damaged", path.display()))?;
-    let plan = &certificate.plan;
-    let least = multiplier.min(plan.noise_multiplier);
-    let selection = Selection {
-        mean: law.mean(),
-        shape: law.shape(),
-        score_noise: multiplier,
-        score: score.right() / certificate.held_out_examples as f64,
-        epsilon: stopping::epsilon(law, least, plan.request.delta)?,
-    };
-    let certificate = certificate.with_selection(selection);
-    let found = Summary::read(&run)?;
+/// Moves a run to where it may be seen, without what its noise does not cover and what tells of the others.
+fn publish(run: &Path, selection: Selection, secret: &Path, chosen: &Path) -> anyhow::Result<()> {
+    let certificate = certificate(run)?.with_selection(selection);
+    let found = Summary::read(run)?;
     let summary = Summary {
         run: chosen.to_owned(),
         validation_accuracy: None,
         validation_loss: None,
         last_iterate_validation_accuracy: None,
         last_iterate_validation_loss: None,
+        epsilon: Some(selection.epsilon),
         statement: Some(certificate.statement.clone()),
         seconds: None,
         examples_per_second: None,
@@ -292,13 +342,14 @@ fn publish(
             .with_context(|| format!("could not remove {}", whole.display()))?;
     }
     fs::create_dir(&whole).with_context(|| format!("could not make {}", whole.display()))?;
-    // When it began would tell how many came before it.
+    // When it began, where and beside how many at a time would tell of the others.
     let path = run.join(folder::ENVIRONMENT);
     let text = fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
-    let mut environment: serde_json::Value =
+    let mut environment: serde_json::Map<String, serde_json::Value> =
         serde_json::from_slice(&text).with_context(|| format!("{} is damaged", path.display()))?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    environment["unix_time"] = now.into();
+    for key in ["command", "threads", "engine", "unix_time"] {
+        environment.remove(key);
+    }
     files::write(&whole.join(folder::ENVIRONMENT), files::json(&environment)?.as_bytes())?;
     for name in [folder::CONFIG, folder::PLAN, folder::PARAMETERS] {
         let (from, to) = (run.join(name), whole.join(name));
@@ -312,12 +363,15 @@ fn publish(
         .with_context(|| format!("could not move the best run to {}", chosen.display()))
 }
 
-/// What is known of the search from now on.
-fn show(arguments: &Sweep, chosen: &Path) -> anyhow::Result<()> {
-    let path = chosen.join(folder::CERTIFICATE);
+/// The certificate in a run folder.
+fn certificate(run: &Path) -> anyhow::Result<Certificate> {
+    let path = run.join(folder::CERTIFICATE);
     let text = fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
-    let certificate: Certificate =
-        serde_json::from_slice(&text).with_context(|| format!("{} is damaged", path.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("{} is damaged", path.display()))
+}
+
+/// What is known of the search from now on.
+fn show(arguments: &Sweep, chosen: &Path, certificate: Certificate) -> anyhow::Result<()> {
     let Certificate { selection, statement, .. } = certificate;
     if arguments.json {
         let shown = StoppingOutput { chosen: chosen.to_owned(), selection, statement };

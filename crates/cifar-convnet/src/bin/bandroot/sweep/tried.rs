@@ -6,6 +6,7 @@ use std::path::Path;
 
 use dp_train::accounting::tuning::Tried;
 use dp_train::calibration::Neighbouring;
+use dp_train::certificate::Certificate;
 use dp_train::plan::PlanRecord;
 
 use cifar_convnet::config;
@@ -37,6 +38,14 @@ fn cell_of(folder: &Path) -> Option<(Tried, Neighbouring)> {
     let config = config::file::read(&folder.join(folder::CONFIG), &[]).ok()?;
     let Privacy::Guaranteed(guarantee) = &config.privacy else { return None };
     if guarantee.noise_seed.is_some() || config.model.start_from.is_some() {
+        return None;
+    }
+    // The best of a random number of runs released more than one.
+    let certificate = fs::read(folder.join(folder::CERTIFICATE)).ok();
+    let selected = certificate.is_some_and(|text| {
+        serde_json::from_slice::<Certificate>(&text).is_ok_and(|found| found.selection.is_some())
+    });
+    if selected {
         return None;
     }
     let plan: PlanRecord =
