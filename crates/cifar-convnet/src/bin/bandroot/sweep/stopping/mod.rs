@@ -6,8 +6,10 @@
 //! other runs and their number. A search that is killed goes on with what was drawn; one that is begun anew, in
 //! another folder, is another search, which no certificate of this one covers.
 
+mod draws;
+mod publication;
+
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
@@ -17,7 +19,7 @@ use dp_train::certificate::Certificate;
 use dp_train::fingerprint::Fingerprint;
 use dp_train::plan::Sampling;
 use dp_train::score::{PrivateScore, SecretCoins};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::attempts;
 use super::cell::{Cell, CellState};
@@ -29,38 +31,11 @@ use cifar_convnet::BadArgument;
 use cifar_convnet::config::Config;
 use cifar_convnet::config::privacy::{Guarantee, Privacy};
 use cifar_convnet::files;
-use cifar_convnet::run::folder;
-use cifar_convnet::run::summary::Summary;
+use draws::{DRAWS, alone, drawn};
+use publication::{CHOSEN, certificate, publish};
 
 /// The runs, until the best is chosen.
 const SECRET: &str = "secret";
-
-/// The best one.
-const CHOSEN: &str = "chosen";
-
-/// What was drawn.
-const DRAWS: &str = "draws.json";
-
-/// Held by the process that is at it.
-const LOCK: &str = "lock";
-
-/// What was drawn before the first run. Secret: how many there are, above all.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Draws {
-    mean: f64,
-    shape: f64,
-    /// SHA-256 of all configs that the settings make.
-    configs: Fingerprint,
-    runs: Vec<Draw>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Draw {
-    setting: usize,
-    seed: u64,
-}
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
@@ -222,32 +197,6 @@ fn common_multiplier(spec: &Spec) -> Result<(f64, f64), String> {
     Ok((multiplier, delta))
 }
 
-/// The folder of the runs, and a lock on it that is held until the choice is made: two processes would make two.
-fn alone(secret: &Path) -> anyhow::Result<fs::File> {
-    let context = || format!("could not make the folder {}", secret.display());
-    let ours = |name: &String| name == LOCK || name == DRAWS;
-    let names = attempts::names(secret)?;
-    ensure!(
-        names.is_empty() || names.iter().any(ours),
-        "{} holds other files, and would be removed with them at the end: take another --out",
-        secret.display()
-    );
-    fs::create_dir_all(secret).with_context(context)?;
-    only_for_us(secret)?;
-    let path = secret.join(LOCK);
-    let context = || format!("could not lock {}", path.display());
-    let file =
-        fs::OpenOptions::new().create(true).append(true).open(&path).with_context(context)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => Ok(file),
-        Err(fs::TryLockError::Error(error)) => Err(error).with_context(context),
-        Err(fs::TryLockError::WouldBlock) => {
-            bail!("another process is at this search: {} is locked", secret.display())
-        }
-    }
-}
-
 /// All configs that can be drawn.
 fn configs(spec: &Spec) -> anyhow::Result<Fingerprint> {
     let mut all = String::new();
@@ -256,50 +205,6 @@ fn configs(spec: &Spec) -> anyhow::Result<Fingerprint> {
         all.push('\0');
     }
     Ok(Fingerprint::of_bytes(all.as_bytes()))
-}
-
-/// What was drawn for this folder, now or before.
-fn drawn(
-    law: &StoppingLaw,
-    (settings, configs): (usize, Fingerprint),
-    secret: &Path,
-) -> anyhow::Result<Draws> {
-    let path = secret.join(DRAWS);
-    if path.exists() {
-        let text = fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
-        let draws: Draws = serde_json::from_slice(&text).with_context(|| {
-            format!("{} is damaged: this search cannot go on; begin another", path.display())
-        })?;
-        let same =
-            draws.mean == law.mean() && draws.shape == law.shape() && draws.configs == configs;
-        ensure!(
-            same && draws.runs.iter().all(|draw| draw.setting < settings),
-            BadArgument(format!(
-                "{} was drawn for another --random-stopping or other settings: go on with those, or take another --out",
-                secret.display()
-            ))
-        );
-        return Ok(draws);
-    }
-    let mut coins = SecretCoins::from_os()?;
-    let count = coins.runs(law);
-    let mut draw = || Draw { setting: coins.below(settings as u32) as usize, seed: coins.seed() };
-    let runs = (0..count).map(|_| draw()).collect();
-    let draws = Draws { mean: law.mean(), shape: law.shape(), configs, runs };
-    files::write_secret(&path, files::json(&draws)?.as_bytes())?;
-    Ok(draws)
-}
-
-#[cfg(unix)]
-fn only_for_us(folder: &Path) -> anyhow::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o700))
-        .with_context(|| format!("could not close {} to others", folder.display()))
-}
-
-#[cfg(not(unix))]
-fn only_for_us(_: &Path) -> anyhow::Result<()> {
-    Ok(())
 }
 
 /// The run with the best score, which is made here.
@@ -317,57 +222,6 @@ fn best(cells: Vec<Cell>, secret: &Path, deviation: f64) -> anyhow::Result<(Cell
     let (cell, score) = best.context("there is no run")?;
     let held_out = cell.config.data.held_out_examples() as f64;
     Ok((cell, score.right() / held_out))
-}
-
-/// Moves a run to where it may be seen, without what its noise does not cover and what tells of the others.
-fn publish(run: &Path, selection: Selection, secret: &Path, chosen: &Path) -> anyhow::Result<()> {
-    let certificate = certificate(run)?.with_selection(selection);
-    let found = Summary::read(run)?;
-    let summary = Summary {
-        run: chosen.to_owned(),
-        validation_accuracy: None,
-        validation_loss: None,
-        last_iterate_validation_accuracy: None,
-        last_iterate_validation_loss: None,
-        epsilon: Some(selection.epsilon),
-        statement: Some(certificate.statement.clone()),
-        seconds: None,
-        examples_per_second: None,
-        peak_memory_bytes: None,
-        ..found
-    };
-    let whole = secret.join(CHOSEN);
-    if whole.exists() {
-        fs::remove_dir_all(&whole)
-            .with_context(|| format!("could not remove {}", whole.display()))?;
-    }
-    fs::create_dir(&whole).with_context(|| format!("could not make {}", whole.display()))?;
-    // When it began, where and beside how many at a time would tell of the others.
-    let path = run.join(folder::ENVIRONMENT);
-    let text = fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
-    let mut environment: serde_json::Map<String, serde_json::Value> =
-        serde_json::from_slice(&text).with_context(|| format!("{} is damaged", path.display()))?;
-    for key in ["command", "threads", "engine", "unix_time"] {
-        environment.remove(key);
-    }
-    files::write(&whole.join(folder::ENVIRONMENT), files::json(&environment)?.as_bytes())?;
-    for name in [folder::CONFIG, folder::PLAN, folder::PARAMETERS] {
-        let (from, to) = (run.join(name), whole.join(name));
-        let content =
-            fs::read(&from).with_context(|| format!("could not read {}", from.display()))?;
-        files::write(&to, &content)?;
-    }
-    files::write(&whole.join(folder::CERTIFICATE), files::json(&certificate)?.as_bytes())?;
-    files::write(&whole.join(folder::SUMMARY), files::json(&summary)?.as_bytes())?;
-    fs::rename(&whole, chosen)
-        .with_context(|| format!("could not move the best run to {}", chosen.display()))
-}
-
-/// The certificate in a run folder.
-fn certificate(run: &Path) -> anyhow::Result<Certificate> {
-    let path = run.join(folder::CERTIFICATE);
-    let text = fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
-    serde_json::from_slice(&text).with_context(|| format!("{} is damaged", path.display()))
 }
 
 /// What is known of the search from now on.

@@ -1,0 +1,109 @@
+//! What a search with random stopping draws before its first run, and the folder that keeps it.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use anyhow::{Context, bail, ensure};
+use dp_train::accounting::stopping::StoppingLaw;
+use dp_train::fingerprint::Fingerprint;
+use dp_train::score::SecretCoins;
+use serde::{Deserialize, Serialize};
+
+use crate::sweep::attempts;
+use cifar_convnet::BadArgument;
+use cifar_convnet::files;
+
+/// What was drawn.
+pub(super) const DRAWS: &str = "draws.json";
+
+/// Held by the process that is at it.
+const LOCK: &str = "lock";
+
+/// What was drawn before the first run. Secret: how many there are, above all.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Draws {
+    mean: f64,
+    shape: f64,
+    /// SHA-256 of all configs that the settings make.
+    configs: Fingerprint,
+    pub(super) runs: Vec<Draw>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Draw {
+    pub(super) setting: usize,
+    pub(super) seed: u64,
+}
+
+/// The folder of the runs, and a lock on it that is held until the choice is made: two processes would make two.
+pub(super) fn alone(secret: &Path) -> anyhow::Result<fs::File> {
+    let context = || format!("could not make the folder {}", secret.display());
+    let ours = |name: &String| name == LOCK || name == DRAWS;
+    let names = attempts::names(secret)?;
+    ensure!(
+        names.is_empty() || names.iter().any(ours),
+        "{} holds other files, and would be removed with them at the end: take another --out",
+        secret.display()
+    );
+    fs::create_dir_all(secret).with_context(context)?;
+    only_for_us(secret)?;
+    let path = secret.join(LOCK);
+    let context = || format!("could not lock {}", path.display());
+    let file =
+        fs::OpenOptions::new().create(true).append(true).open(&path).with_context(context)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => Ok(file),
+        Err(fs::TryLockError::Error(error)) => Err(error).with_context(context),
+        Err(fs::TryLockError::WouldBlock) => {
+            bail!("another process is at this search: {} is locked", secret.display())
+        }
+    }
+}
+
+#[cfg(unix)]
+fn only_for_us(folder: &Path) -> anyhow::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o700))
+        .with_context(|| format!("could not close {} to others", folder.display()))
+}
+
+#[cfg(not(unix))]
+fn only_for_us(_: &Path) -> anyhow::Result<()> {
+    Ok(())
+}
+
+/// What was drawn for this folder, now or before.
+pub(super) fn drawn(
+    law: &StoppingLaw,
+    (settings, configs): (usize, Fingerprint),
+    secret: &Path,
+) -> anyhow::Result<Draws> {
+    let path = secret.join(DRAWS);
+    if path.exists() {
+        let text = fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
+        let draws: Draws = serde_json::from_slice(&text).with_context(|| {
+            format!("{} is damaged: this search cannot go on; begin another", path.display())
+        })?;
+        let same =
+            draws.mean == law.mean() && draws.shape == law.shape() && draws.configs == configs;
+        ensure!(
+            same && draws.runs.iter().all(|draw| draw.setting < settings),
+            BadArgument(format!(
+                "{} was drawn for another --random-stopping or other settings: go on with those, or take another --out",
+                secret.display()
+            ))
+        );
+        return Ok(draws);
+    }
+    let mut coins = SecretCoins::from_os()?;
+    let count = coins.runs(law);
+    let mut draw = || Draw { setting: coins.below(settings as u32) as usize, seed: coins.seed() };
+    let runs = (0..count).map(|_| draw()).collect();
+    let draws = Draws { mean: law.mean(), shape: law.shape(), configs, runs };
+    files::write_secret(&path, files::json(&draws)?.as_bytes())?;
+    Ok(draws)
+}
