@@ -4,7 +4,7 @@ use std::fmt;
 
 use mf_core::{Noising, Strategy};
 
-use super::DpPlan;
+use super::{DpPlan, Sampling};
 
 /// What is special about a strategy, in a few words.
 fn shape(strategy: &Strategy) -> String {
@@ -37,10 +37,19 @@ impl fmt::Display for DpPlan {
         )?;
         writeln!(f, "noise multiplier   {:.6}", plan.noise_multiplier)?;
         if let Some(found) = &plan.amplification {
+            // Poisson batches have another sensitivity than a fixed order, so their multipliers cannot be compared.
+            let beside = match ask.sampling {
+                Sampling::BallsInBins => {
+                    format!("{:.6} in a fixed order", found.unamplified_multiplier)
+                }
+                _ => {
+                    format!("noise {:.6} of what one example moves a step", plan.step_multiplier())
+                }
+            };
             writeln!(
                 f,
-                "sampling           {}: {:.6} in a fixed order; delta at most {:.3e} (remove), {:.3e} (add)",
-                ask.sampling, found.unamplified_multiplier, found.delta_remove, found.delta_add
+                "sampling           {}: {beside}; delta at most {:.3e} (remove), {:.3e} (add)",
+                ask.sampling, found.delta_remove, found.delta_add
             )?;
         }
         writeln!(f, "clip norm          {}, batch size {}", ask.clip_norm, ask.batch_size)?;

@@ -56,6 +56,11 @@ impl PlanRecord {
         self.history_bytes / (4 * self.request.dim as u64).max(1)
     }
 
+    /// The noise `Z` over what one example moves the sum of a step: the multiplier of DP-SGD.
+    pub fn step_multiplier(&self) -> f64 {
+        self.noise_std / (self.request.clip_norm * (1.0 + self.sum_rounding))
+    }
+
     /// What a run of this plan releases of an example. With slots that is what it releases to whoever knows them, which is
     /// more; none on cyclic Poisson batches, whose strategy is not in the record.
     pub fn release(&self) -> Option<Release> {
@@ -68,7 +73,7 @@ impl PlanRecord {
                 probability: request.probability()?,
                 rounds: request.steps as u64,
                 // Fresh noise in every step: every column of the strategy has norm 1.
-                multiplier: self.noise_std / (request.clip_norm * (1.0 + self.sum_rounding)),
+                multiplier: self.step_multiplier(),
             }),
             Sampling::CyclicPoisson => None,
         }
