@@ -10,7 +10,7 @@ use crate::accounting::tuning::Release;
 use crate::fingerprint::Fingerprint;
 
 /// The numbers of a plan, as they stand in files. Anyone can write such a record;
-/// only a [`DpPlan`] was computed.
+/// only a [`DpPlan`](super::DpPlan) was computed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanRecord {
