@@ -83,6 +83,12 @@ fn only_the_best_is_left_and_its_choice_has_an_epsilon() {
     // Neither another search nor a sweep takes it for its own.
     refused(&command.replace("mean=3", "mean=4"), 2, &["another search"]);
     refused(command.split(" --random").next().unwrap(), 2, &["--random-stopping"]);
+    // A kill while the rest was removed: the same command removes it, and a folder without draws is not passed over.
+    fs::create_dir_all(out.join(".secret/run")).unwrap();
+    refused(&command, 1, &["no search has drawn"]);
+    fs::remove_dir(out.join(".secret/run")).unwrap();
+    bandroot(&command).assert().success();
+    assert_eq!(names(&out), ["chosen"]);
     // The same command draws nothing again.
     let parameters = fs::read(chosen.join("parameters.safetensors")).unwrap();
     bandroot(&command).assert().success();
@@ -99,7 +105,7 @@ fn a_search_that_is_killed_goes_on_with_what_was_drawn() {
         sweep.display(),
         out.display()
     );
-    let draws = out.join("secret/draws.json");
+    let draws = out.join(".secret/draws.json");
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_bandroot"))
         .args(command.split(' '))
         .stdout(Stdio::null())
@@ -119,7 +125,7 @@ fn a_search_that_is_killed_goes_on_with_what_was_drawn() {
     {
         use std::os::unix::fs::PermissionsExt;
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o77;
-        assert_eq!((mode(&out.join("secret")), mode(&draws)), (0, 0), "it is for nobody else");
+        assert_eq!((mode(&out.join(".secret")), mode(&draws)), (0, 0), "it is for nobody else");
     }
     let other = command.replace("mean=8", "mean=9");
     refused(&other, 2, &["drawn for another"]);
@@ -129,6 +135,14 @@ fn a_search_that_is_killed_goes_on_with_what_was_drawn() {
     refused(&command, 2, &["other settings"]);
     fs::write(&sweep, text).unwrap();
     assert_eq!(read_json(&draws), drawn);
+    // Neither are files of one's own removed with it, nor are its runs imported.
+    fs::write(out.join(".secret/thesis.txt"), "mine").unwrap();
+    refused(&command, 1, &["thesis.txt", "not of the search"]);
+    fs::remove_file(out.join(".secret/thesis.txt")).unwrap();
+    let into = folder.path().join("imported");
+    let import = format!("results import {} --into {}", out.display(), into.display());
+    let _ = bandroot(&import).output().unwrap();
+    assert!(!into.exists() || names(&into).is_empty());
     // What was drawn is what is run: cut to one run here, which must be the one that is chosen.
     let mut one = drawn.clone();
     let first = drawn["runs"][0].clone();
@@ -164,12 +178,16 @@ fn what_is_not_accounted_for_is_refused_before_anything_is_drawn() {
     check(HELD_OUT, "seeds = [0]", "", "seeds");
     assert!(!out.exists());
     // Files of one's own would be removed at the end.
-    fs::create_dir_all(out.join("secret")).unwrap();
-    fs::write(out.join("secret/thesis.txt"), "mine").unwrap();
+    fs::create_dir_all(out.join(".secret")).unwrap();
+    fs::write(out.join(".secret/thesis.txt"), "mine").unwrap();
     let sweep = spec(folder.path(), HELD_OUT, "");
     let command = format!("sweep {} --out {}", sweep.display(), out.display());
-    refused(&format!("{command} --random-stopping mean=3,shape=1"), 1, &["secret", "other files"]);
-    assert_eq!(fs::read_to_string(out.join("secret/thesis.txt")).unwrap(), "mine");
+    refused(
+        &format!("{command} --random-stopping mean=3,shape=1"),
+        1,
+        &[".secret", "no search has drawn"],
+    );
+    assert_eq!(fs::read_to_string(out.join(".secret/thesis.txt")).unwrap(), "mine");
 }
 
 #[test]

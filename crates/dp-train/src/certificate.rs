@@ -229,7 +229,7 @@ impl Certificate {
     pub fn with_tried(self, tried: &[Tried]) -> Self {
         let runs = tried.iter().map(|tried| tried.runs).fold(0, u64::saturating_add);
         let known = self.format == FORMAT && self.noise_key == KeyOrigin::OperatingSystem;
-        if runs < self.trials || runs <= 1 || !known {
+        if runs < self.trials || runs <= 1 || !known || self.selection.is_some() {
             return self;
         }
         let mut certificate = self.with_trials(runs);

@@ -16,7 +16,7 @@ pub(super) const UNIT: f64 = f64::EPSILON / 2.0;
 /// Coefficients that are smaller count as 0: their sum is lost beside any other error.
 const NOTHING: f64 = 1e-300;
 
-/// Points up to which the roots of unity of a transform are kept for the next: 16 MB.
+/// Points up to which the roots of unity of a transform are kept for the next: 16 MB for the largest.
 const KEPT: usize = 1 << 20;
 
 thread_local! {
@@ -205,8 +205,9 @@ pub(super) fn convolve(parts: &[Part], tilt: f64, size: usize) -> (Vec<f64>, f64
         for (k, phi) in spectrum.iter().enumerate() {
             let size = phi.norm_sqr().sqrt() + error;
             errors[k] += part.rounds * error / size;
-            // Most coefficients of many rounds.
+            // Most coefficients of many rounds; what is dropped is all of an error.
             if size < least {
+                errors[k] += 1.0;
                 product[k] = Complex::ZERO;
                 sizes[k] *= NOTHING;
             } else {

@@ -64,7 +64,8 @@ pub(crate) enum Command {
     /// taken as they are. A prediction uses nothing but the trained model: if that is private, so is every
     /// prediction, however many are made.
     Predict(Predict),
-    /// Train a grid of configs and seeds, until nothing is missing; many processes may share one folder
+    /// Train a grid of configs and seeds, until nothing is missing; many processes may share one folder, but for
+    /// `--random-stopping`
     ///
     /// With `[select]` it is a search: settings from a grid, a list or random draws are judged by held-out training
     /// examples, with `[halving]` in rounds of which the best share goes on. The best is written to chosen.toml and

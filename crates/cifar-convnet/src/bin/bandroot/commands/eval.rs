@@ -74,8 +74,10 @@ pub(crate) fn run(arguments: &Eval) -> anyhow::Result<()> {
         let report = EvalOutput { split, numbers: numbers.into(), examples: examples.len() };
         return output::print(&files::json(&report)?);
     }
-    // Test examples are other data; the others are those that a guarantee is for, or that none is for.
-    let exposure = if split == SplitName::Test { "" } else { " (not private)" };
+    // Test examples are other data, unless they are from the training files; the others are those that a guarantee is
+    // for, or that none is for.
+    let other = split == SplitName::Test && !config.data.judges_by_training_files();
+    let exposure = if other { "" } else { " (not private)" };
     output::print(&format!(
         "accuracy  {:.2} % of {} {name} examples{exposure}\nloss      {:.4}\n",
         100.0 * accuracy,

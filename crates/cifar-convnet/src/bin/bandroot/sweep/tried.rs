@@ -41,12 +41,11 @@ fn cell_of(folder: &Path) -> Option<(Tried, Neighbouring)> {
         return None;
     }
     // The best of a random number of runs released more than one.
-    let certificate = fs::read(folder.join(folder::CERTIFICATE)).ok();
-    let selected = certificate.is_some_and(|text| {
-        serde_json::from_slice::<Certificate>(&text).is_ok_and(|found| found.selection.is_some())
-    });
-    if selected {
-        return None;
+    if let Ok(text) = fs::read(folder.join(folder::CERTIFICATE)) {
+        let certificate: Certificate = serde_json::from_slice(&text).ok()?;
+        if certificate.selection.is_some() {
+            return None;
+        }
     }
     let plan: PlanRecord =
         serde_json::from_slice(&fs::read(folder.join(folder::PLAN)).ok()?).ok()?;

@@ -10,6 +10,7 @@ use dp_train::fingerprint::Fingerprint;
 use dp_train::score::SecretCoins;
 use serde::{Deserialize, Serialize};
 
+use super::publication::CHOSEN;
 use crate::sweep::attempts;
 use cifar_convnet::BadArgument;
 use cifar_convnet::files;
@@ -19,6 +20,9 @@ pub(super) const DRAWS: &str = "draws.json";
 
 /// Held by the process that is at it.
 const LOCK: &str = "lock";
+
+/// Where the runner keeps claims, configs and logs.
+const NOTES: &str = ".sweep";
 
 /// What was drawn before the first run. Secret: how many there are, above all.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,17 +42,19 @@ pub(super) struct Draw {
     pub(super) seed: u64,
 }
 
-/// The folder of the runs, and a lock on it that is held until the choice is made: two processes would make two.
+/// The folder of the runs, and a lock on it that is held to the end: two processes would make two choices.
+///
+/// # Errors
+/// If it is a link, holds files but no draws, or another process has it.
 pub(super) fn alone(secret: &Path) -> anyhow::Result<fs::File> {
-    let context = || format!("could not make the folder {}", secret.display());
-    let ours = |name: &String| name == LOCK || name == DRAWS;
+    let shown = secret.display();
+    ensure!(!secret.is_symlink(), "{shown} is a link: what it leads to would be left at the end");
     let names = attempts::names(secret)?;
     ensure!(
-        names.is_empty() || names.iter().any(ours),
-        "{} holds other files, and would be removed with them at the end: take another --out",
-        secret.display()
+        names.iter().any(|name| name == DRAWS) || names.iter().all(|name| name == LOCK),
+        "{shown} holds files that no search has drawn: move them, or remove what a search left, which is secret"
     );
-    fs::create_dir_all(secret).with_context(context)?;
+    fs::create_dir_all(secret).with_context(|| format!("could not make the folder {shown}"))?;
     only_for_us(secret)?;
     let path = secret.join(LOCK);
     let context = || format!("could not lock {}", path.display());
@@ -56,12 +62,48 @@ pub(super) fn alone(secret: &Path) -> anyhow::Result<fs::File> {
         fs::OpenOptions::new().create(true).append(true).open(&path).with_context(context)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(fs::TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => Ok(file),
+        Err(fs::TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
+            eprintln!("bandroot: warning: {shown} cannot be locked: run one process only");
+            Ok(file)
+        }
         Err(fs::TryLockError::Error(error)) => Err(error).with_context(context),
         Err(fs::TryLockError::WouldBlock) => {
-            bail!("another process is at this search: {} is locked", secret.display())
+            bail!("another process is at this search: {shown} is locked")
         }
     }
+}
+
+/// That the folder holds nothing but the search and the runs of these names.
+pub(super) fn refuse_foreign(secret: &Path, runs: &[String]) -> anyhow::Result<()> {
+    let ours = [DRAWS, LOCK, NOTES, CHOSEN];
+    let names = attempts::names(secret)?;
+    let foreign = names.iter().find(|name| !ours.contains(&name.as_str()) && !runs.contains(name));
+    match foreign {
+        Some(name) => bail!(
+            "{} is not of the search, and would be removed with it at the end: move it, and give the same command again",
+            secret.join(name).display()
+        ),
+        None => Ok(()),
+    }
+}
+
+/// Removes the folder, the draws last: whoever is killed in between goes on with the same command.
+pub(super) fn remove(secret: &Path, runs: &[String]) -> anyhow::Result<()> {
+    refuse_foreign(secret, runs)?;
+    let context =
+        || format!("could not remove all of {}: remove it, it is secret", secret.display());
+    for name in attempts::names(secret)?.iter().filter(|name| *name != DRAWS && *name != LOCK) {
+        let path = secret.join(name);
+        if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) }
+            .with_context(context)?;
+    }
+    for name in [DRAWS, LOCK] {
+        let path = secret.join(name);
+        if path.exists() {
+            fs::remove_file(&path).with_context(context)?;
+        }
+    }
+    fs::remove_dir(secret).with_context(context)
 }
 
 #[cfg(unix)]

@@ -1,15 +1,14 @@
 //! `bandroot sweep --random-stopping`: the best of a secret, random number of runs, and what that choice costs.
 //!
 //! The number of runs is drawn first, then for every run a setting and a seed, all by coins of the operating system. The runs
-//! are made in the folder `secret`, judged by held-out training examples with noise on the count, and the best one is
-//! moved to `chosen`, without the numbers that its noise does not cover. Then `secret` is removed, and with it the draws, all
+//! are made in the folder `.secret`, judged by held-out training examples with noise on the count, and the best one is
+//! moved to `chosen`, without the numbers that its noise does not cover. Then `.secret` is removed, and with it the draws, all
 //! other runs and their number. A search that is killed goes on with what was drawn; one that is begun anew, in
 //! another folder, is another search, which no certificate of this one covers.
 
 mod draws;
 mod publication;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
@@ -22,7 +21,7 @@ use dp_train::score::{PrivateScore, SecretCoins};
 use serde::Serialize;
 
 use super::attempts;
-use super::cell::{Cell, CellState};
+use super::cell::Cell;
 use super::runner::Runner;
 use super::spec::Spec;
 use crate::cli::Sweep;
@@ -35,7 +34,7 @@ use draws::{DRAWS, alone, drawn};
 use publication::{CHOSEN, certificate, publish};
 
 /// The runs, until the best is chosen.
-const SECRET: &str = "secret";
+const SECRET: &str = ".secret";
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
@@ -77,28 +76,29 @@ pub(super) fn run(
         stopping::epsilon(law, multiplier, delta).map_err(|error| refuse(&error.to_string()))?;
     let configs = configs(spec)?;
     let (secret, chosen) = (out.join(SECRET), out.join(CHOSEN));
+    ensure!(
+        chosen.exists() || attempts::counts(out)?.is_empty(),
+        refuse(&format!(
+            "{} has other runs: --random-stopping needs a folder of its own",
+            out.display()
+        ))
+    );
+    // Also if it was killed after the choice.
+    let open = !chosen.exists() || secret.exists();
+    let lock = open.then(|| alone(&secret)).transpose()?;
+    // Another process may have ended in between.
     if !chosen.exists() {
-        ensure!(
-            attempts::counts(out)?.is_empty(),
-            refuse(&format!(
-                "{} has other runs: --random-stopping needs a folder of its own",
-                out.display()
-            ))
-        );
-        let _lock = alone(&secret)?;
-        // Another process may have ended in between.
-        if !chosen.exists() {
-            let best = search(arguments, (law, spec, configs), &secret, multiplier)?;
-            let selection = Selection {
-                mean: law.mean(),
-                shape: law.shape(),
-                score_noise: multiplier,
-                score: best.1,
-                epsilon: price,
-                settings_sha256: configs,
-            };
-            publish(&best.0.folder(&secret), selection, &secret, &chosen)?;
-        }
+        let cells = cells(law, (spec, configs), &secret)?;
+        let best = search(arguments, cells, &secret, multiplier)?;
+        let selection = Selection {
+            mean: law.mean(),
+            shape: law.shape(),
+            score_noise: multiplier,
+            score: best.1,
+            epsilon: price,
+            settings_sha256: configs,
+        };
+        publish(&best.0.folder(&secret), selection, &secret, &chosen)?;
     }
     let certificate = certificate(&chosen)?;
     let same = certificate.selection.is_some_and(|found| {
@@ -108,51 +108,53 @@ pub(super) fn run(
         same,
         refuse(&format!("{} is of another search: take another --out", chosen.display()))
     );
-    // Also if it was killed here before.
-    if secret.join(DRAWS).exists() {
-        fs::remove_dir_all(&secret).with_context(|| {
-            format!("could not remove {}: remove it, it is secret", secret.display())
-        })?;
+    if lock.is_some() {
+        let cells = match secret.join(DRAWS).exists() {
+            true => cells(law, (spec, configs), &secret)?,
+            false => Vec::new(),
+        };
+        let names: Vec<String> = cells.into_iter().map(|cell| cell.name).collect();
+        draws::remove(&secret, &names)?;
     }
     show(arguments, &chosen, certificate)
 }
 
-/// Makes all runs that were drawn and finds the best: with its score, over all held-out examples.
-fn search(
-    arguments: &Sweep,
-    (law, spec, configs): (&StoppingLaw, &Spec, Fingerprint),
+/// The runs that were drawn, now or before, in a folder that holds nothing else.
+fn cells(
+    law: &StoppingLaw,
+    (spec, configs): (&Spec, Fingerprint),
     secret: &Path,
-    multiplier: f64,
-) -> anyhow::Result<(Cell, f64)> {
+) -> anyhow::Result<Vec<Cell>> {
     let draws = drawn(law, (spec.settings.len(), configs), secret)?;
     let cells = draws.runs.iter().map(|draw| {
         let setting = spec.settings[draw.setting].clone();
         spec.cell("", setting, draw.seed, spec.earlier + 1)
     });
     let cells = cells.collect::<anyhow::Result<Vec<Cell>>>()?;
+    let names: Vec<String> = cells.iter().map(|cell| cell.name.clone()).collect();
+    draws::refuse_foreign(secret, &names)?;
+    Ok(cells)
+}
+
+/// Makes all runs and finds the best: with its score, over all held-out examples.
+fn search(
+    arguments: &Sweep,
+    cells: Vec<Cell>,
+    secret: &Path,
+    multiplier: f64,
+) -> anyhow::Result<(Cell, f64)> {
     // What failed is tried again with what was drawn for it: fewer runs would be another law.
     let runner = Runner::new(secret, arguments.jobs, true)?.in_silence();
     let tally = runner.run("runs", &cells, None)?;
+    let shown = secret.display();
     if tally.failed > 0 {
-        bail!("a run failed ({}); the same command tries it again", failure(&cells, secret)?);
+        // What it said is not shown: it is not covered.
+        bail!("a run failed, see {shown}, which is secret; the same command tries it again");
     }
     if tally.left > 0 {
-        bail!(
-            "stopped before all runs were made; the same command goes on with {}",
-            secret.display()
-        );
+        bail!("stopped before all runs were made; the same command goes on with {shown}");
     }
     best(cells, secret, multiplier)
-}
-
-/// What one of the runs that failed said last.
-fn failure(cells: &[Cell], secret: &Path) -> anyhow::Result<String> {
-    for cell in cells {
-        if let CellState::Failed(failure) = cell.state(secret)? {
-            return Ok(failure.stderr.last().cloned().unwrap_or(failure.status));
-        }
-    }
-    Ok("it left no word".to_owned())
 }
 
 /// The noise multiplier that every run has, whatever its setting, which is that of its score too, and delta.
