@@ -29,6 +29,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
+use dp_train::certificate::Certificate;
 use dp_train::continuations::Continuations;
 use dp_train::ledger::Ledger;
 
@@ -74,6 +75,16 @@ pub const SALT: &str = "data-salt";
 
 /// Why a run of a sweep failed; written by the sweep.
 pub const FAILED: &str = "failed.json";
+
+/// The certificate in the folder of a run.
+///
+/// # Errors
+/// If it is not there or damaged; it is named.
+pub fn read_certificate(run: &Path) -> anyhow::Result<Certificate> {
+    let path = run.join(CERTIFICATE);
+    let text = fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("{} is damaged", path.display()))
+}
 
 /// How the names of TensorBoard's files begin.
 pub const EVENTS: &str = "events.out.tfevents.";

@@ -1,12 +1,10 @@
 //! `bandroot eval`: how the model of a run does, measured again from its files.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use anyhow::bail;
 use clap::ValueEnum;
-use dp_train::certificate::Certificate;
 use serde::Serialize;
 
 use crate::cli::{Eval, SplitName};
@@ -33,9 +31,8 @@ pub(crate) fn run(arguments: &Eval) -> anyhow::Result<()> {
     let Trained { mut config, architecture, parameters, .. } = Trained::read(&arguments.run)?;
     let tuned = config.data.holds_out();
     // A run that was chosen by its score with noise shows it without only to who asks.
-    let selected = fs::read(arguments.run.join(folder::CERTIFICATE)).is_ok_and(|text| {
-        serde_json::from_slice::<Certificate>(&text).is_ok_and(|found| found.selection.is_some())
-    });
+    let selected =
+        folder::read_certificate(&arguments.run).is_ok_and(|found| found.selection.is_some());
     let judged_by = if tuned && !selected { SplitName::Validation } else { SplitName::Test };
     let split = arguments.split.unwrap_or(judged_by);
     if split == SplitName::Validation && !tuned {

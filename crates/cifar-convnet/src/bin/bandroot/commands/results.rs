@@ -84,7 +84,7 @@ fn find(folder: &Path, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
 /// The files of a run as they are to be kept, with so many trials if they say fewer.
 fn files(run: &Path, trials: u64) -> anyhow::Result<Vec<(&'static str, String)>> {
     let mut files = Vec::new();
-    let restated = restated(&run.join(folder::CERTIFICATE), trials)?;
+    let restated = restated(run, trials)?;
     for name in KEPT {
         let path = run.join(name);
         if !path.exists() {
@@ -132,13 +132,11 @@ fn files(run: &Path, trials: u64) -> anyhow::Result<Vec<(&'static str, String)>>
 }
 
 /// A certificate after so many trials; none if there is none, or if it says as many.
-fn restated(path: &Path, trials: u64) -> anyhow::Result<Option<Certificate>> {
-    if !path.exists() {
+fn restated(run: &Path, trials: u64) -> anyhow::Result<Option<Certificate>> {
+    if !run.join(folder::CERTIFICATE).exists() {
         return Ok(None);
     }
-    let context = || format!("could not read {}", path.display());
-    let text = fs::read(path).with_context(context)?;
-    let certificate: Certificate = serde_json::from_slice(&text).with_context(context)?;
+    let certificate = folder::read_certificate(run)?;
     Ok((trials > certificate.trials).then(|| certificate.with_trials(trials)))
 }
 

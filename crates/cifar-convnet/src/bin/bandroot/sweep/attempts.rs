@@ -14,7 +14,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use dp_train::accounting::tuning::Tried;
-use dp_train::certificate::Certificate;
 use serde_json::Value;
 
 use super::tried;
@@ -128,10 +127,7 @@ fn restate(sweep: &Path, cell: &str, trials: u64, tried: Option<&[Tried]>) -> an
         let temporary = sweep.join(NOTES).join(format!("{cell}.{name}"));
         files::write_through(&temporary, &folder.join(name), text.as_bytes())
     };
-    let path = folder.join(folder::CERTIFICATE);
-    let context = || format!("could not bring {} up to date", path.display());
-    let text = fs::read(&path).with_context(context)?;
-    let found: Certificate = serde_json::from_slice(&text).with_context(context)?;
+    let found = folder::read_certificate(&folder)?;
     let mut certificate = found.clone().with_trials(trials);
     if let Some(tried) = tried {
         certificate = certificate.with_tried(tried);

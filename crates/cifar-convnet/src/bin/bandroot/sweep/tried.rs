@@ -6,7 +6,6 @@ use std::path::Path;
 
 use dp_train::accounting::tuning::Tried;
 use dp_train::calibration::Neighbouring;
-use dp_train::certificate::Certificate;
 use dp_train::plan::PlanRecord;
 
 use cifar_convnet::config;
@@ -41,11 +40,10 @@ fn cell_of(folder: &Path) -> Option<(Tried, Neighbouring)> {
         return None;
     }
     // The best of a random number of runs released more than one.
-    if let Ok(text) = fs::read(folder.join(folder::CERTIFICATE)) {
-        let certificate: Certificate = serde_json::from_slice(&text).ok()?;
-        if certificate.selection.is_some() {
-            return None;
-        }
+    if folder.join(folder::CERTIFICATE).exists()
+        && folder::read_certificate(folder).ok()?.selection.is_some()
+    {
+        return None;
     }
     let plan: PlanRecord =
         serde_json::from_slice(&fs::read(folder.join(folder::PLAN)).ok()?).ok()?;

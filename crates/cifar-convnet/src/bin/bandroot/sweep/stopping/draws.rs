@@ -49,28 +49,45 @@ pub(super) struct Draw {
 pub(super) fn alone(secret: &Path) -> anyhow::Result<fs::File> {
     let shown = secret.display();
     ensure!(!secret.is_symlink(), "{shown} is a link: what it leads to would be left at the end");
-    let names = attempts::names(secret)?;
-    ensure!(
-        names.iter().any(|name| name == DRAWS) || names.iter().all(|name| name == LOCK),
-        "{shown} holds files that no search has drawn: move them, or remove what a search left, which is secret"
-    );
-    fs::create_dir_all(secret).with_context(|| format!("could not make the folder {shown}"))?;
-    only_for_us(secret)?;
+    // The lock is the first file of a search and the last: with it, the others may be half written until it is ours.
+    refuse_undrawn(secret, LOCK)?;
     let path = secret.join(LOCK);
     let context = || format!("could not lock {}", path.display());
-    let file =
-        fs::OpenOptions::new().create(true).append(true).open(&path).with_context(context)?;
+    let file = loop {
+        fs::create_dir_all(secret).with_context(|| format!("could not make the folder {shown}"))?;
+        match fs::OpenOptions::new().create(true).append(true).open(&path) {
+            // Another process has ended, and removed the folder in between.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            file => break file.with_context(context)?,
+        }
+    };
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => {}
         Err(fs::TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
             eprintln!("bandroot: warning: {shown} cannot be locked: run one process only");
-            Ok(file)
         }
-        Err(fs::TryLockError::Error(error)) => Err(error).with_context(context),
+        Err(fs::TryLockError::Error(error)) => return Err(error).with_context(context),
         Err(fs::TryLockError::WouldBlock) => {
             bail!("another process is at this search: {shown} is locked")
         }
     }
+    if secret.exists() {
+        refuse_undrawn(secret, DRAWS)?;
+        only_for_us(secret)?;
+    }
+    Ok(file)
+}
+
+/// That the folder has the file that says whose it is, or nothing but a lock.
+fn refuse_undrawn(secret: &Path, sign: &str) -> anyhow::Result<()> {
+    let names = attempts::names(secret)?;
+    ensure!(
+        names.iter().any(|name| name == sign || name == DRAWS)
+            || names.iter().all(|name| name == LOCK),
+        "{} holds files that no search has drawn: move them, or remove what a search left, which is secret",
+        secret.display()
+    );
+    Ok(())
 }
 
 /// That the folder holds nothing but the search and the runs of these names.
@@ -103,7 +120,15 @@ pub(super) fn remove(secret: &Path, runs: &[String]) -> anyhow::Result<()> {
             fs::remove_file(&path).with_context(context)?;
         }
     }
-    fs::remove_dir(secret).with_context(context)
+    match fs::remove_dir(secret) {
+        // Whoever came meanwhile finds the choice made, and removes what it has made itself.
+        Err(error)
+            if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty) =>
+        {
+            refuse_foreign(secret, runs)
+        }
+        removed => removed.with_context(context),
+    }
 }
 
 #[cfg(unix)]

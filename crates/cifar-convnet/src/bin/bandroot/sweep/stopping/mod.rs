@@ -30,8 +30,9 @@ use cifar_convnet::BadArgument;
 use cifar_convnet::config::Config;
 use cifar_convnet::config::privacy::{Guarantee, Privacy};
 use cifar_convnet::files;
+use cifar_convnet::run::folder;
 use draws::{DRAWS, alone, drawn};
-use publication::{CHOSEN, certificate, publish};
+use publication::{CHOSEN, publish};
 
 /// The runs, until the best is chosen.
 const SECRET: &str = ".secret";
@@ -46,7 +47,8 @@ struct StoppingOutput {
 
 /// Whether a folder is of such a search, finished or not.
 pub(super) fn is_at(out: &Path) -> bool {
-    let chosen = certificate(&out.join(CHOSEN)).is_ok_and(|found| found.selection.is_some());
+    let chosen =
+        folder::read_certificate(&out.join(CHOSEN)).is_ok_and(|found| found.selection.is_some());
     chosen || out.join(SECRET).join(DRAWS).exists()
 }
 
@@ -100,7 +102,7 @@ pub(super) fn run(
         };
         publish(&best.0.folder(&secret), selection, &secret, &chosen)?;
     }
-    let certificate = certificate(&chosen)?;
+    let certificate = folder::read_certificate(&chosen)?;
     let same = certificate.selection.is_some_and(|found| {
         (found.mean, found.shape, found.settings_sha256) == (law.mean(), law.shape(), configs)
     });

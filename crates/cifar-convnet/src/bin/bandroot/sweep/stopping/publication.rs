@@ -5,7 +5,6 @@ use std::path::Path;
 
 use anyhow::Context;
 use dp_train::accounting::stopping::Selection;
-use dp_train::certificate::Certificate;
 
 use cifar_convnet::files;
 use cifar_convnet::run::folder;
@@ -21,7 +20,7 @@ pub(super) fn publish(
     secret: &Path,
     chosen: &Path,
 ) -> anyhow::Result<()> {
-    let certificate = certificate(run)?.with_selection(selection);
+    let certificate = folder::read_certificate(run)?.with_selection(selection);
     let found = Summary::read(run)?;
     let summary = Summary {
         run: chosen.to_owned(),
@@ -61,11 +60,4 @@ pub(super) fn publish(
     files::write(&whole.join(folder::SUMMARY), files::json(&summary)?.as_bytes())?;
     fs::rename(&whole, chosen)
         .with_context(|| format!("could not move the best run to {}", chosen.display()))
-}
-
-/// The certificate in a run folder.
-pub(super) fn certificate(run: &Path) -> anyhow::Result<Certificate> {
-    let path = run.join(folder::CERTIFICATE);
-    let text = fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
-    serde_json::from_slice(&text).with_context(|| format!("{} is damaged", path.display()))
 }
