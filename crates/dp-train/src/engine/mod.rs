@@ -4,10 +4,11 @@
 //! images, labels -> forward -> backward -> per-example norms -> sum_j min(1, zeta / |g_j|) g_j
 //! ```
 //!
-//! There are two. [`Engine`] has its own kernels for the CPU: the
-//! price of private gradients is that of ordinary ones. `BurnEngine`, with one of burn's features, goes
+//! There are three. [`Engine`] has its own kernels for the CPU: the
+//! price of private gradients is that of ordinary ones. `GpuEngine`, with the feature `gpu`, has its own for any GPU
+//! that wgpu can use. `BurnEngine`, with one of burn's features, goes
 //! through burn's tensors and so to any device of burn. [`GradientEngine`] is what training asks of
-//! both, [`Device::engine`] chooses one.
+//! all, [`Device::engine`] chooses one.
 //!
 //! ```
 //! use dp_train::engine::{Batch, Engine, EngineOptions, GradientEngine};
@@ -32,6 +33,8 @@ mod cost;
 mod cpu;
 mod device;
 mod error;
+#[cfg(feature = "gpu")]
+mod gpu;
 mod gradient_engine;
 mod options;
 mod rounding;
@@ -51,5 +54,7 @@ pub use burn::BurnEngine;
 pub use cpu::{Engine, sgemm_seconds};
 pub use device::Device;
 pub use error::EngineError;
+#[cfg(feature = "gpu")]
+pub use gpu::GpuEngine;
 pub use gradient_engine::{EngineDescription, GradientEngine};
 pub use options::{ConvolutionMethod, EngineOptions};

@@ -5,12 +5,14 @@ use crate::engine::burn::BurnEngine;
 use crate::engine::cpu::Engine;
 use crate::engine::device::Device;
 use crate::engine::error::EngineError;
+#[cfg(feature = "gpu")]
+use crate::engine::gpu::GpuEngine;
 use crate::engine::gradient_engine::GradientEngine;
 use crate::engine::options::EngineOptions;
 use crate::model::Architecture;
 
 impl Device {
-    /// An engine for an architecture on this device. One of burn's devices is compared with the CPU engine first.
+    /// An engine for an architecture on this device. A device that is not the CPU's own engine is compared with the CPU engine first.
     ///
     /// # Errors
     /// [`EngineError`] if the program was built without the device, the machine does not have it, it computes something
@@ -22,6 +24,10 @@ impl Device {
     ) -> Result<Box<dyn GradientEngine>, EngineError> {
         if self == Device::Cpu {
             return Ok(Box::new(Engine::new(architecture, options)?));
+        }
+        #[cfg(feature = "gpu")]
+        if matches!(self, Device::Gpu | Device::GpuSoftware) {
+            return Ok(Box::new(GpuEngine::new(architecture, self, options)?.checked()?));
         }
         #[cfg(feature = "burn")]
         return Ok(Box::new(BurnEngine::new(architecture, self, options)?.checked(architecture)?));

@@ -36,4 +36,6 @@ mod autodiff;
 #[cfg(all(test, feature = "flex", feature = "autodiff"))]
 mod tests;
 
+#[cfg(feature = "gpu")]
+pub(crate) use device::open as open_device;
 pub use engine::BurnEngine;

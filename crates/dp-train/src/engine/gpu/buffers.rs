@@ -1,0 +1,126 @@
+//! Memory of the device.
+
+use cubecl::client::Client;
+use cubecl::prelude::{BufferArg, CubeElement};
+use cubecl::server::Handle;
+
+use super::kernels::UNITS;
+use super::network::{Clipping, Network, Op};
+
+/// So many numbers of four bytes on the device.
+#[derive(Debug, Clone)]
+pub(super) struct Buffer {
+    pub(super) handle: Handle,
+    pub(super) length: usize,
+}
+
+impl Buffer {
+    /// Room for so many numbers, and for one at least: nothing empty can be bound.
+    pub(super) fn new(client: &Client, length: usize) -> Self {
+        let length = length.max(1);
+        Self { handle: client.empty(4 * length), length }
+    }
+
+    /// A copy of some numbers.
+    pub(super) fn of<T: CubeElement>(client: &Client, numbers: &[T]) -> Self {
+        assert_eq!(size_of::<T>(), 4, "numbers of four bytes");
+        match numbers.len() {
+            0 => Self::new(client, 1),
+            length => Self { handle: client.create_from_slice(T::as_bytes(numbers)), length },
+        }
+    }
+
+    /// As an argument of a kernel.
+    pub(super) fn argument(&self) -> BufferArg {
+        // SAFETY: the handle was made for so many numbers of four bytes.
+        unsafe { BufferArg::from_raw_parts(self.handle.clone(), self.length) }
+    }
+}
+
+/// Which buffer holds the gradient of a value.
+#[derive(Debug, Clone, Copy)]
+enum Gradient {
+    /// One of two that are used in turns.
+    Turn(usize),
+    /// One of its own, for it is read again when the factors are known.
+    Own(usize),
+}
+
+/// What a pass over so many images needs.
+#[derive(Debug)]
+pub(super) struct Buffers {
+    pub(super) images: usize,
+    pub(super) values: Vec<Buffer>,
+    turns: [Buffer; 2],
+    own: Vec<Buffer>,
+    gradients: Vec<Gradient>,
+    /// Means and deviations of normalizations, by op.
+    pub(super) statistics: Vec<Option<Buffer>>,
+    pub(super) held: Buffer,
+    pub(super) squares: Buffer,
+    pub(super) factors: Buffer,
+    pub(super) marks: Buffer,
+    pub(super) norms: Buffer,
+    /// Loss and correctness of every image.
+    pub(super) measures: Buffer,
+    /// Sums of parts of the batch.
+    pub(super) parts: Buffer,
+}
+
+impl Buffers {
+    pub(super) fn new(client: &Client, network: &Network, images: usize, part: usize) -> Self {
+        let buffer = |length: usize| Buffer::new(client, length * images);
+        let examples = images.div_ceil(network.views);
+        let per_example = |length: usize| Buffer::new(client, length * examples);
+        let (mut own, mut gradients, mut turn, mut longest) = (Vec::new(), Vec::new(), 0, [1, 1]);
+        for (value, &length) in network.lengths.iter().enumerate() {
+            let ghost = |op: &Op| {
+                matches!(op, Op::Convolution { clipping: Clipping::Ghost { .. }, .. })
+            };
+            // The gradient of a value is read by the op that made it.
+            if value > 0 && ghost(&network.ops[value - 1]) {
+                gradients.push(Gradient::Own(own.len()));
+                own.push(buffer(length));
+            } else {
+                turn = 1 - turn;
+                // That of the images is never made.
+                if value > network.first {
+                    longest[turn] = longest[turn].max(length);
+                }
+                gradients.push(Gradient::Turn(turn));
+            }
+        }
+        let statistics = network.ops.iter().map(|op| match op {
+            Op::Normalization { g, .. } => Some(buffer(2 * g.groups)),
+            _ => None,
+        });
+        Self {
+            images,
+            values: network.lengths.iter().map(|&length| buffer(length)).collect(),
+            turns: longest.map(buffer),
+            own,
+            gradients,
+            statistics: statistics.collect(),
+            held: per_example(network.held_row),
+            squares: per_example(network.slots),
+            factors: per_example(1),
+            marks: per_example(1),
+            norms: per_example(1),
+            measures: buffer(2),
+            parts: Buffer::new(client, network.parameters * examples.div_ceil(part).max(1)),
+        }
+    }
+
+    /// The gradient of a value.
+    pub(super) fn gradient(&self, value: usize) -> &Buffer {
+        match self.gradients[value] {
+            Gradient::Turn(turn) => &self.turns[turn],
+            Gradient::Own(own) => &self.own[own],
+        }
+    }
+}
+
+/// Cubes for so many units.
+pub(super) fn cubes(units: usize) -> usize {
+    units.div_ceil(UNITS)
+}

@@ -1,0 +1,307 @@
+//! The engine: batches from the host, sums to the host.
+
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cubecl::client::Client;
+use cubecl::prelude::CubeElement;
+
+use super::adapter;
+use super::buffers::{Buffer, Buffers};
+use super::network::Network;
+use super::pass::{PART, Pass};
+use crate::engine::batch::{Batch, BatchMetrics};
+use crate::engine::device::Device;
+use crate::engine::error::EngineError;
+use crate::engine::gradient_engine::{EngineDescription, GradientEngine};
+use crate::engine::options::EngineOptions;
+use crate::engine::self_check;
+use crate::engine::sizes::{Sizes, check_clip_norm};
+use crate::gradient::{ClipCounts, ClippedSum};
+use crate::model::Architecture;
+
+/// Images that go through the network together if none are asked for: a batch of the paper, 0.6 GB for its ConvNet.
+const DEFAULT_MICROBATCH: usize = 500;
+
+/// The most images: cubes along one axis of a grid are counted in 16 bits.
+const MOST_IMAGES: usize = 32_768;
+
+/// The engine of a GPU: kernels of its own for the layers of an architecture.
+pub struct GpuEngine {
+    device: Device,
+    name: String,
+    client: Client,
+    architecture: Architecture,
+    sizes: Sizes,
+    microbatch: usize,
+    /// The network for the views of the last batch, and its memory.
+    placed: Option<(Network, Buffers)>,
+    /// How far its sums were from those of the CPU engine, if they were compared.
+    deviation: Option<f64>,
+}
+
+/// Without the way to the device, which has no form for people.
+impl fmt::Debug for GpuEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GpuEngine({}, {:?})", self.name, self.architecture)
+    }
+}
+
+/// What the device found out about a batch.
+struct Found {
+    /// Sums of parts of at most [`PART`] examples, one after the other.
+    parts: Vec<f32>,
+    /// Loss and correctness of every image.
+    measures: Vec<f32>,
+    /// Of every example: 1 if it was clipped, 2 if it is not finite. Empty without clipping.
+    marks: Vec<u32>,
+    /// The norms that were compared. Empty without clipping.
+    norms: Vec<f32>,
+}
+
+impl GpuEngine {
+    /// Opens the device. `options.threads` is for the CPU; `options.convolution` and `options.portable` mean nothing
+    /// here.
+    ///
+    /// # Errors
+    /// [`EngineError::NoLogits`] unless the architecture ends with a vector, [`EngineError::Microbatch`] for too
+    /// large ones, [`EngineError::Unavailable`] without the device.
+    pub fn new(
+        architecture: &Architecture,
+        device: Device,
+        options: EngineOptions,
+    ) -> Result<Self, EngineError> {
+        let microbatch = match options.microbatch {
+            0 => DEFAULT_MICROBATCH,
+            asked => asked,
+        };
+        if microbatch > MOST_IMAGES {
+            return Err(EngineError::Microbatch { microbatch, most: MOST_IMAGES });
+        }
+        let sizes = Sizes::of(architecture)?;
+        let (client, name) = adapter::open(device)?;
+        let architecture = architecture.clone();
+        let (placed, deviation) = (None, None);
+        Ok(Self { device, name, client, architecture, sizes, microbatch, placed, deviation })
+    }
+
+    /// The same engine, compared with the CPU engine on made-up examples.
+    ///
+    /// # Errors
+    /// [`EngineError::Disagrees`] if their clipped sums differ by more than rounding, and if one of them fails.
+    pub fn checked(mut self) -> Result<Self, EngineError> {
+        let architecture = self.architecture.clone();
+        // Two whole parts: what is the same for every part need not be compared more often.
+        let opened = (self.device, 2 * PART);
+        self.deviation = Some(self_check::deviation(&mut self, &architecture, opened)?);
+        Ok(self)
+    }
+
+    /// The norm of every example's gradient as clipping sees it.
+    #[cfg(test)]
+    pub(super) fn norms(
+        &mut self,
+        parameters: &[f32],
+        batch: Batch<'_>,
+    ) -> Result<Vec<f32>, EngineError> {
+        let mut norms = Vec::new();
+        self.each(parameters, batch, Some(1.0), |found| norms.extend(found.norms))?;
+        Ok(norms)
+    }
+
+    /// Makes an error of a panic in cubecl or a driver.
+    fn run<R>(&mut self, work: impl FnOnce(&mut Self) -> Result<R, String>) -> Result<R, EngineError> {
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(self)));
+        let outcome = outcome.unwrap_or_else(|panic: Box<dyn Any + Send>| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            Err(text.unwrap_or("it gave no reason").to_owned())
+        });
+        outcome.map_err(|reason| {
+            // What is on the device is not known any more.
+            self.placed = None;
+            EngineError::Failed { device: self.device, reason }
+        })
+    }
+
+    /// Memory for so many images of examples with so many views.
+    fn place(&mut self, images: usize, views: usize) -> Result<(), String> {
+        let fits = |(network, buffers): &(Network, Buffers)| {
+            network.views == views && buffers.images >= images
+        };
+        if !self.placed.as_ref().is_some_and(fits) {
+            self.placed = None;
+            let network =
+                Network::new(&self.architecture, views).map_err(|error| error.to_string())?;
+            let buffers = Buffers::new(&self.client, &network, images, PART);
+            self.placed = Some((network, buffers));
+        }
+        Ok(())
+    }
+
+    /// The sums of a few images, clipped or not.
+    fn sums(
+        &mut self,
+        parameters: &Buffer,
+        batch: Batch<'_>,
+        clip_norm: Option<f64>,
+    ) -> Result<Found, String> {
+        let examples = batch.labels.len();
+        let images = examples * batch.views;
+        self.place(images, batch.views)?;
+        let Some((network, buffers)) = &mut self.placed else { return Err("no memory".into()) };
+        buffers.values[0] = Buffer::of(&self.client, batch.images);
+        let pass = Pass { client: &self.client, network, buffers, parameters, images };
+        pass.forward();
+        pass.losses(&Buffer::of(&self.client, batch.labels));
+        let parts = network.parameters * examples.div_ceil(PART);
+        let mut wanted = vec![&buffers.parts, &buffers.measures];
+        match clip_norm {
+            Some(clip_norm) => {
+                pass.clipped(clip_norm);
+                wanted.extend([&buffers.marks, &buffers.norms]);
+            }
+            None => pass.plain(),
+        }
+        let wanted = wanted.into_iter().map(|buffer| buffer.handle.clone()).collect();
+        let found = self.client.read(wanted).map_err(|error| format!("{error:?}"))?;
+        let floats = |at: usize, length: usize| match found.get(at) {
+            Some(bytes) => f32::from_bytes(bytes)[..length].to_vec(),
+            None => Vec::new(),
+        };
+        let marks = found.get(2).map_or(Vec::new(), |b| u32::from_bytes(b)[..examples].to_vec());
+        Ok(Found {
+            parts: floats(0, parts),
+            measures: floats(1, 2 * images),
+            marks,
+            norms: floats(3, examples),
+        })
+    }
+
+    /// Shows `take` what was found out about parts of a batch that fit onto the device.
+    fn each(
+        &mut self,
+        parameters: &[f32],
+        batch: Batch<'_>,
+        clip_norm: Option<f64>,
+        mut take: impl FnMut(Found),
+    ) -> Result<(), EngineError> {
+        let together = (self.microbatch / batch.views).max(1);
+        let pixels = self.sizes.pixels;
+        self.run(|engine| {
+            let parameters = Buffer::of(&engine.client, parameters);
+            for block in batch.chunks(together, pixels) {
+                take(engine.sums(&parameters, block, clip_norm)?);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Adds sums of parts in f64.
+fn add(sum: &mut [f64], parts: &[f32]) {
+    for part in parts.chunks_exact(sum.len().max(1)) {
+        sum.iter_mut().zip(part).for_each(|(sum, &value)| *sum += f64::from(value));
+    }
+}
+
+fn add_measures(metrics: &mut BatchMetrics, measures: &[f32]) {
+    for measure in measures.chunks_exact(2) {
+        metrics.images += 1;
+        metrics.loss_sum += f64::from(measure[0]);
+        metrics.correct += usize::from(measure[1] > 0.0);
+    }
+}
+
+impl GradientEngine for GpuEngine {
+    fn describe(&self) -> EngineDescription {
+        let Self { name, microbatch, .. } = self;
+        let deviation = self.deviation.map_or(String::new(), |deviation| {
+            format!(", within {deviation:.0e} of the CPU engine")
+        });
+        EngineDescription {
+            name: format!("{name}, up to {microbatch} images at a time{deviation}"),
+            arithmetic: format!("own kernels, {name}"),
+        }
+    }
+
+    fn forward(
+        &mut self,
+        parameters: &[f32],
+        images: &[f32],
+        logits: &mut [f32],
+    ) -> Result<(), EngineError> {
+        if self.sizes.check_forward(parameters, images, logits)? == 0 {
+            return Ok(());
+        }
+        let (pixels, classes) = (self.sizes.pixels, self.sizes.classes);
+        self.run(|engine| {
+            let parameters = Buffer::of(&engine.client, parameters);
+            let blocks = images.chunks(engine.microbatch * pixels);
+            for (images, logits) in blocks.zip(logits.chunks_mut(engine.microbatch * classes)) {
+                let count = images.len() / pixels;
+                engine.place(count, 1)?;
+                let Some((network, buffers)) = &mut engine.placed else {
+                    return Err("no memory".into());
+                };
+                buffers.values[0] = Buffer::of(&engine.client, images);
+                let pass = Pass {
+                    client: &engine.client,
+                    network,
+                    buffers,
+                    parameters: &parameters,
+                    images: count,
+                };
+                pass.forward();
+                let last = buffers.values[network.ops.len()].handle.clone();
+                let found = engine.client.read_one(last).map_err(|error| format!("{error:?}"))?;
+                logits.copy_from_slice(&f32::from_bytes(&found)[..logits.len()]);
+            }
+            Ok(())
+        })
+    }
+
+    fn clipped_sum(
+        &mut self,
+        parameters: &[f32],
+        batch: Batch<'_>,
+        clip_norm: f64,
+    ) -> Result<(ClippedSum, BatchMetrics), EngineError> {
+        check_clip_norm(clip_norm)?;
+        self.sizes.check_batch(parameters, batch)?;
+        let mut sum = vec![0.0; parameters.len()];
+        let mut metrics = BatchMetrics::default();
+        let mut counts = ClipCounts { examples: batch.labels.len(), ..ClipCounts::default() };
+        self.each(parameters, batch, Some(clip_norm), |found| {
+            add(&mut sum, &found.parts);
+            add_measures(&mut metrics, &found.measures);
+            counts.clipped += found.marks.iter().filter(|&&mark| mark == 1).count();
+            counts.non_finite += found.marks.iter().filter(|&&mark| mark == 2).count();
+        })?;
+        // The kernels promise it, whatever the examples are.
+        if !sum.iter().all(|value| value.is_finite()) {
+            let reason = "its sum of clipped gradients is not finite".to_owned();
+            return Err(EngineError::Failed { device: self.device, reason });
+        }
+        Ok((ClippedSum::from_clipping(sum, clip_norm, counts), metrics))
+    }
+
+    fn gradient_sum(
+        &mut self,
+        parameters: &[f32],
+        batch: Batch<'_>,
+    ) -> Result<(Vec<f32>, BatchMetrics), EngineError> {
+        self.sizes.check_batch(parameters, batch)?;
+        // Without clipping, views are images like any others.
+        let labels = batch.image_labels();
+        let images = Batch::new(batch.images, &labels);
+        let mut sum = vec![0.0; parameters.len()];
+        let mut metrics = BatchMetrics::default();
+        self.each(parameters, images, None, |found| {
+            add(&mut sum, &found.parts);
+            add_measures(&mut metrics, &found.measures);
+        })?;
+        Ok((sum.into_iter().map(|value| value as f32).collect(), metrics))
+    }
+}

@@ -1,0 +1,41 @@
+//! Activations that follow nothing that could apply them.
+
+use cubecl::prelude::*;
+
+use super::activation::{Activation, activate, derivative};
+use super::{SPAN, UNITS};
+
+/// The number of a unit in a grid that is spread over two axes.
+#[cube]
+pub(crate) fn position() -> usize {
+    (CUBE_POS_Z as usize * SPAN + CUBE_POS_X as usize) * UNITS + UNIT_POS as usize
+}
+
+/// `to = act(from)`.
+#[cube(launch)]
+pub(crate) fn activate_all(
+    from: &[f32],
+    to: &mut [f32],
+    length: u32,
+    #[comptime] activation: Activation,
+) {
+    let index = position();
+    if index < length as usize {
+        to[index] = activate(from[index], activation);
+    }
+}
+
+/// `to = act'(seen) dy`: the gradient of a value that `activation` was applied to before it was seen.
+#[cube(launch)]
+pub(crate) fn derive_all(
+    dy: &[f32],
+    seen: &[f32],
+    to: &mut [f32],
+    length: u32,
+    #[comptime] activation: Activation,
+) {
+    let index = position();
+    if index < length as usize {
+        to[index] = dy[index] * derivative(seen[index], activation);
+    }
+}

@@ -1,0 +1,52 @@
+//! The loss: cross entropy of the softmax, its gradient, and whether the label is the largest logit.
+
+use cubecl::prelude::*;
+
+use super::activation::{Activation, derivative};
+use super::elementwise::position;
+
+/// One image: `measures` gets its loss and 1 if it is classified correctly.
+#[cube(launch)]
+pub(crate) fn cross_entropy(
+    logits: &[f32],
+    labels: &[u32],
+    gradients: &mut [f32],
+    measures: &mut [f32],
+    images: u32,
+    #[comptime] classes: usize,
+    #[comptime] views: usize,
+    #[comptime] activation: Activation,
+) {
+    let image = position();
+    if image < images as usize {
+        let start = image * classes;
+        let label = labels[image / views] as usize;
+        let mut largest = logits[start];
+        let mut best = 0;
+        let mut finite = true;
+        for class in 0..classes {
+            let logit = logits[start + class];
+            if logit > largest {
+                largest = logit;
+                best = class;
+            }
+            finite = finite && (u32::reinterpret(logit) & 0x7fff_ffffu32) < 0x7f80_0000u32;
+        }
+        let mut sum = 0.0f32;
+        for class in 0..classes {
+            sum += (logits[start + class] - largest).exp();
+        }
+        // What is not finite becomes a gradient that is not, in any arithmetic.
+        let spoil = select(finite, 0.0f32, f32::reinterpret(0x7fc0_0000u32));
+        for class in 0..classes {
+            let logit = logits[start + class];
+            let share = (logit - largest).exp() / sum;
+            let target = select(class == label, 1.0f32, 0.0f32);
+            let gradient = (share - target) * derivative(logit, activation);
+            gradients[start + class] = select(finite, gradient, spoil);
+        }
+        let loss = sum.ln() + largest - logits[start + label];
+        measures[2 * image] = select(finite, loss, spoil);
+        measures[2 * image + 1] = select(finite && best == label, 1.0f32, 0.0f32);
+    }
+}
