@@ -4,9 +4,13 @@ use std::io::{self, Read, Write};
 
 use thiserror::Error;
 
+#[cfg(feature = "gpu")]
+use crate::engine::{ResidentGradient, ResidentSum};
 use crate::gradient::{ClipCounts, ClippedSum, PrivateGradient};
 use crate::noise::checkpoint::CheckpointError;
 use crate::noise::{NoiseError, NoiseStream};
+#[cfg(feature = "gpu")]
+use crate::parting::{BLOCK, MOST_IN_PART};
 use crate::plan::DpPlan;
 use crate::seeds::{KeyOrigin, NoiseKey};
 
@@ -27,6 +31,9 @@ pub struct Mechanism {
     grid: f64,
     clip_norm: f64,
     batch_size: usize,
+    /// Whether batches are secret.
+    #[cfg(feature = "gpu")]
+    secret: bool,
     plan: PlanMark,
 }
 
@@ -107,6 +114,8 @@ impl Mechanism {
             grid: plan.noise_std().log2().floor().exp2() / f64::from(1 << 30),
             clip_norm: plan.request().clip_norm,
             batch_size: plan.request().batch_size,
+            #[cfg(feature = "gpu")]
+            secret: plan.request().sampling != crate::plan::Sampling::FixedOrder,
             plan: mark(plan),
         }
     }
@@ -156,6 +165,77 @@ impl Mechanism {
         let released = |value: f64| ((value / grid).round() * grid / batch_size) as f32;
         let values = values.into_iter().map(released).collect();
         Ok(PrivateGradient::released(values, step))
+    }
+}
+
+/// The noise of a step for a device, as multiples of a power of two.
+#[cfg(feature = "gpu")]
+#[derive(Debug)]
+pub(crate) struct FixedNoise {
+    /// Of the power of two.
+    pub(crate) exponent: i32,
+    /// Low words in two's complement.
+    pub(crate) low: Vec<u32>,
+    /// High words, unless they only go on with the sign.
+    pub(crate) high: Option<Vec<u32>>,
+    /// What a multiple is worth in a gradient: the power of two over the batch size.
+    pub(crate) scale: f32,
+}
+
+/// By how much of the clip norm the rounding to the device's grid may move a sum, over all of the blocks that an example can
+/// move ([`SUM_ROUNDING`](crate::gradient::SUM_ROUNDING)).
+#[cfg(feature = "gpu")]
+const GRID_ROUNDING: f64 = 1.0 / (1 << 13) as f64;
+
+#[cfg(feature = "gpu")]
+impl Mechanism {
+    /// Adds the noise of the next step to a sum on a device, to the same noise as [`privatize`](Self::privatize).
+    ///
+    /// Sums of blocks are rounded to multiples of `2^exponent` and so is the noise, by itself: that is the rounding of an exact sum
+    /// with its noise, for the former is a multiple already. The example that two neighbours differ in moves every
+    /// coordinate of the rounded sum of its block by at most `2^exponent` more than before, and so the sum by `sqrt(dim)
+    /// 2^exponent`: the grid is fine enough for that to be [`GRID_ROUNDING`] of the clip norm, over all blocks of its part where batches are
+    /// secret. It is at most 2^-28 of the noise, unless that is next to nothing.
+    ///
+    /// # Errors
+    /// As [`privatize`](Self::privatize).
+    pub(crate) fn privatize_resident<'a>(
+        &mut self,
+        sum: ResidentSum<'a>,
+    ) -> Result<ResidentGradient<'a>, MechanismError> {
+        if sum.clip_norm() != self.clip_norm {
+            let (expected, found) = (self.clip_norm, sum.clip_norm());
+            return Err(MechanismError::ClipNorm { expected, found });
+        }
+        let mut row = vec![0.0; sum.dim()];
+        self.stream.add_next(self.noise_std, &mut row)?;
+        Ok(sum.with_noise(self.fixed(&row)))
+    }
+
+    /// A row of noise on the device's grid.
+    fn fixed(&self, row: &[f64]) -> FixedNoise {
+        let exponent = self.exponent(row.len());
+        let grid = f64::from(exponent).exp2();
+        let whole = |noise: &f64| (noise / grid).round() as i64;
+        // Words of 32 bits reach to eight standard deviations at least.
+        let narrow = row.iter().all(|noise| i32::try_from(whole(noise)).is_ok());
+        let high = || row.iter().map(|noise| (whole(noise) >> 32) as u32).collect();
+        FixedNoise {
+            exponent,
+            low: row.iter().map(|noise| whole(noise) as u32).collect(),
+            high: (!narrow).then(high),
+            scale: (grid / self.batch_size as f64) as f32,
+        }
+    }
+
+    /// Of the device's grid.
+    fn exponent(&self, dim: usize) -> i32 {
+        let blocks = MOST_IN_PART / BLOCK;
+        let blocks = if self.secret { blocks as f64 } else { 1.0 };
+        let fine = GRID_ROUNDING * self.clip_norm / (blocks * (dim as f64).sqrt());
+        let exponent = (self.noise_std.log2().floor() - 28.0).min(fine.log2().floor());
+        // Sums of any batch fit into 62 bits; next to no noise the grid is coarser than it.
+        exponent.max(self.clip_norm.log2().ceil() - 40.0) as i32
     }
 }
 

@@ -8,7 +8,10 @@ use crate::plan::{PlanRequest, Sampling};
 
 /// Examples of a part on average, and at most. A part of the latter size is a chance of 1e-19.
 const USUAL_PART: usize = 48;
-const MOST_IN_PART: usize = 128;
+pub(crate) const MOST_IN_PART: usize = 128;
+
+/// Examples whose gradients a device adds up in f32.
+pub const BLOCK: usize = 16;
 
 /// How batches are cut into parts that are summed on their own, so that an example which is missing changes the rounding of
 /// its own part only ([`SUM_ROUNDING`](crate::gradient::SUM_ROUNDING)).
@@ -52,6 +55,22 @@ impl Parting {
             Some(examples) => Err(LargePart { examples }),
             None => Ok(parts.into_iter().map(Cow::Owned).collect()),
         }
+    }
+}
+
+impl Parting {
+    /// The examples of a batch in slots, of which a device sums every [`BLOCK`] by themselves: parts begin at such a block, and what is
+    /// left of their last one stays empty. O(batch).
+    ///
+    /// # Errors
+    /// [`LargePart`], as [`parts`](Self::parts).
+    pub fn slots(self, batch: &[u32]) -> Result<Vec<Option<u32>>, LargePart> {
+        let mut slots = Vec::new();
+        for part in self.parts(batch)? {
+            slots.resize(slots.len().next_multiple_of(BLOCK), None);
+            slots.extend(part.iter().map(|&example| Some(example)));
+        }
+        Ok(slots)
     }
 }
 

@@ -31,6 +31,8 @@ mod fuzz;
 pub use feature_rows::FeatureRows;
 pub use name::Name;
 pub use scaling::Scaling;
+#[cfg(feature = "gpu")]
+pub use split::BYTE_NUMBERS;
 pub use split::{Numbers, Split, share_of};
 
 /// What an example looks like in memory: `channels` planes of `height` rows of `width` numbers. A vector

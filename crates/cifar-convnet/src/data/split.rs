@@ -244,9 +244,21 @@ pub fn share_of(share: f64, examples: usize) -> Option<usize> {
 }
 
 /// `byte / 127.5 - 1`, rounded once.
-pub(super) fn decoded(byte: u8) -> f32 {
-    f32::from(2 * i16::from(byte) - 255) / 255.0
+pub(super) const fn decoded(byte: u8) -> f32 {
+    (2 * byte as i16 - 255) as f32 / 255.0
 }
+
+/// What a model sees of every byte.
+#[cfg(feature = "gpu")]
+pub const BYTE_NUMBERS: [f32; 256] = {
+    let mut numbers = [0.0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        numbers[byte] = decoded(byte as u8);
+        byte += 1;
+    }
+    numbers
+};
 
 #[cfg(test)]
 mod tests {

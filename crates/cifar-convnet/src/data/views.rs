@@ -3,6 +3,7 @@
 //! A view depends on the run's seed, the step, the example and the number of the copy, and on nothing
 //! else: not on threads, not on what was drawn before, not on whether the run was continued.
 
+use chacha20::ChaCha20Rng;
 use chacha20::rand_core::Rng;
 use dp_train::seeds::{Purpose, RunSeed};
 
@@ -98,21 +99,37 @@ impl Views {
     /// If an index is out of range, `out` has not exactly the length of these views, or a view is mirrored and there are
     /// no features of mirror images.
     pub fn decode(&self, split: &Split, step: usize, indices: &[u32], out: &mut [f32]) {
-        let Augmentation { crop_padding, flip, views: count, .. } = self.augmentation;
+        let count = self.augmentation.views;
         let len = self.shape.numbers();
         assert_eq!(out.len(), indices.len() * count * len, "room for every view");
         let mut random = self.seed.stream_at(Purpose::Augmentation, step as u64, 0);
-        let places = 2 * crop_padding as u64 + 1;
         for (&index, views) in indices.iter().zip(out.chunks_exact_mut(count * len)) {
             for (copy, view) in views.chunks_exact_mut(len).enumerate() {
-                random.set_block_pos((u64::from(index) << 32) | copy as u64);
-                // A word scaled to the places; the bias of at most 2^-24 does not matter.
-                let mut place = || ((u64::from(random.next_u32()) * places) >> 32) as usize;
-                let (down, right) = (place(), place());
-                let mirrored = flip && random.next_u32() >> 31 == 1;
-                self.view(split, index as usize, (down, right, mirrored), view);
+                let place = self.place(&mut random, index, copy);
+                self.view(split, index as usize, place, view);
             }
         }
+    }
+
+    /// Where the views of every image lie, one after the other: how far down and to the right each begins in the padded
+    /// image, and whether it is mirrored then.
+    #[cfg(feature = "gpu")]
+    pub fn places(&self, step: usize, indices: &[u32]) -> Vec<(usize, usize, bool)> {
+        let mut random = self.seed.stream_at(Purpose::Augmentation, step as u64, 0);
+        let copies = indices
+            .iter()
+            .flat_map(|&index| (0..self.augmentation.views).map(move |copy| (index, copy)));
+        copies.map(|(index, copy)| self.place(&mut random, index, copy)).collect()
+    }
+
+    /// Where one view lies.
+    fn place(&self, random: &mut ChaCha20Rng, index: u32, copy: usize) -> (usize, usize, bool) {
+        let places = 2 * self.augmentation.crop_padding as u64 + 1;
+        random.set_block_pos((u64::from(index) << 32) | copy as u64);
+        // A word scaled to the places; the bias of at most 2^-24 does not matter.
+        let mut place = || ((u64::from(random.next_u32()) * places) >> 32) as usize;
+        let (down, right) = (place(), place());
+        (down, right, self.augmentation.flip && random.next_u32() >> 31 == 1)
     }
 
     /// One view of one image.

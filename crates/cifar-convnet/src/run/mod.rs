@@ -17,5 +17,7 @@ mod source;
 mod start;
 mod binding;
 mod events;
+mod feed;
+mod private;
 mod state;
 pub mod session;

@@ -15,10 +15,11 @@ use dp_train::seeds::{KeyOrigin, RunSeed};
 use serde::{Deserialize, Serialize};
 
 use super::events::Events;
+use super::feed::Feed;
 use super::metrics::{self, Epoch};
 use super::seen::Seen;
 use super::start::Start;
-use super::state::{Feed, State};
+use super::state::State;
 use super::summary::{self, Claim, Summary};
 use super::{binding, commitment, provenance};
 use crate::config::Record;
@@ -109,7 +110,7 @@ impl<'a> Session<'a> {
     pub fn start(
         experiment: &'a Experiment,
         data: &'a Dataset,
-        engine: Box<dyn GradientEngine>,
+        mut engine: Box<dyn GradientEngine>,
         place: Place,
     ) -> anyhow::Result<Self> {
         let config = &experiment.config;
@@ -158,6 +159,8 @@ impl<'a> Session<'a> {
         let events = Events::open(folder.path(), state.steps_taken(), record, private)?;
         let (augmentation, shape) = (config.data.augmentation, data.shape);
         let views = Views { augmentation, shape, seed: RunSeed(config.training.seed) };
+        let feed = Feed::new(&data.train, views);
+        let state = state.move_to(&mut *engine, &feed)?;
         Ok(Self {
             experiment,
             data,
@@ -165,7 +168,7 @@ impl<'a> Session<'a> {
             since: Instant::now(),
             engine,
             state,
-            feed: Feed::new(&data.train, views),
+            feed,
             events,
             data_sha256,
             seal,
@@ -204,38 +207,54 @@ impl<'a> Session<'a> {
     fn epoch(&mut self, stop: &AtomicBool, show: &mut impl FnMut(&Progress)) -> anyhow::Result<()> {
         let every = self.experiment.config.training.checkpoint_steps;
         let Steps { per_epoch, total: steps } = self.experiment.steps;
-        let mut total = Seen::default();
+        let batch_size = self.experiment.config.training.batch_size;
+        let (mut total, mut examples) = (Seen::default(), 0);
         loop {
-            let rate = self.state.learning_rate(self.state.steps_taken());
             let seen = self.state.step(&mut *self.engine, &mut self.feed)?;
-            total += seen;
             let taken = self.state.steps_taken();
-            let loss = seen.metrics.loss_sum / seen.metrics.images.max(1) as f64;
-            self.events.add(
-                taken,
-                &[("learning_rate", f64::from(rate))],
-                &[("batch_loss", loss)],
-            )?;
+            examples += seen.map_or(batch_size, |seen| seen.examples);
+            if let Some(seen) = seen {
+                self.note(taken, &seen, &mut total)?;
+            }
             let evaluated = self.epochs.iter().rev().find(|epoch| epoch.accuracy.is_some());
             show(&Progress {
                 step: taken,
                 steps,
                 epoch: taken.div_ceil(per_epoch),
-                examples_per_second: total.examples as f64 / self.since.elapsed().as_secs_f64(),
+                examples_per_second: examples as f64 / self.since.elapsed().as_secs_f64(),
                 accuracy: evaluated.and_then(|epoch| epoch.accuracy),
                 evaluated: evaluated.map(|epoch| epoch.epoch),
             });
-            if taken.is_multiple_of(per_epoch) {
+            let ends = taken.is_multiple_of(per_epoch);
+            let stops = stop.load(Ordering::SeqCst);
+            let saves = every.is_some_and(|every| every > 0 && taken.is_multiple_of(every));
+            if ends || stops || saves || self.state.is_full() {
+                // Nothing may be kept of steps whose sums a device could not make.
+                let seen = self.state.read(&mut *self.engine)?;
+                let first = taken - seen.len();
+                for (i, seen) in seen.iter().enumerate() {
+                    self.note(first + i + 1, seen, &mut total)?;
+                }
+            }
+            if ends {
                 self.end_epoch(&total)?;
                 return self.checkpoint();
             }
-            if stop.load(Ordering::SeqCst) {
+            if stops {
                 return Ok(());
             }
-            if every.is_some_and(|every| every > 0 && taken.is_multiple_of(every)) {
+            if saves {
                 self.checkpoint()?;
             }
         }
+    }
+
+    /// Notes what a step saw.
+    fn note(&mut self, taken: usize, seen: &Seen, total: &mut Seen) -> anyhow::Result<()> {
+        *total += *seen;
+        let loss = seen.metrics.loss_sum / seen.metrics.images.max(1) as f64;
+        let rate = f64::from(self.state.learning_rate(taken - 1));
+        self.events.add(taken, &[("learning_rate", rate)], &[("batch_loss", loss)])
     }
 
     /// Evaluates what the run would end with here, and the last iterate beside it if that is something else.
@@ -281,8 +300,8 @@ impl<'a> Session<'a> {
         let note = Note { epochs: metrics::whole_table(&self.epochs)?, trials: self.trials };
         let bytes = self.state.bytes(&self.seal, &serde_json::to_vec(&note)?)?;
         // Noted first: a crash in between must not hide that these steps were taken.
-        if let State::Private(training) = &self.state {
-            self.folder.note_released(training.ledger())?;
+        if let State::Private(run) = &self.state {
+            self.folder.note_released(run.training().ledger())?;
         }
         self.folder.save_checkpoint(self.state.steps_taken(), &bytes)
     }
@@ -304,7 +323,8 @@ impl<'a> Session<'a> {
                 statement: summary::not_private(&self.provenance),
                 training_data_sha256: data_sha256,
             },
-            State::Private(training) => {
+            State::Private(run) => {
+                let training = run.training();
                 let (plan, origin) = (training.plan(), training.key_origin());
                 let data_sha256 = data_sha256.with_context(|| {
                     format!(

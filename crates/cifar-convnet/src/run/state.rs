@@ -3,19 +3,19 @@
 use std::io::BufRead;
 
 use anyhow::{Context, bail};
-use dp_train::engine::{Batch, GradientEngine};
+use dp_train::engine::GradientEngine;
 use dp_train::gradient::NonPrivateGradient;
-use dp_train::parting::Parting;
 use dp_train::seal::{Seal, SealDifference};
 use dp_train::seeds::{NoiseKey, RunSeed};
 use dp_train::training::Training;
 use dp_train::training::checkpoint::ResumeError;
 use dp_train::training::non_private::NonPrivateTraining;
 
-use crate::data::views::Views;
-use crate::data::{Dataset, Split};
+use crate::data::Dataset;
 use crate::experiment::{Experiment, Kind};
+use crate::run::feed::Feed;
 use crate::run::folder::RunFolder;
+use crate::run::private::PrivateRun;
 use crate::run::seen::Seen;
 use crate::run::start::Start;
 
@@ -41,7 +41,7 @@ fn other_privacy(kind: &Kind) -> SealDifference {
 #[derive(Debug)]
 pub(super) enum State {
     /// Every step goes through the mechanism.
-    Private(Box<Training>),
+    Private(PrivateRun),
     /// `privacy = "none"`; clipped to a norm if there is one.
     NonPrivate(Box<NonPrivateTraining>, Option<f64>),
 }
@@ -68,7 +68,7 @@ impl State {
                 if let Some(average) = config.average()? {
                     training = training.with_average(average)?;
                 }
-                State::Private(Box::new(training))
+                State::Private(PrivateRun::new(training))
             }
             Kind::NonPrivate(request) => {
                 let mut training =
@@ -102,7 +102,7 @@ impl State {
                     let (plan, rate) =
                         (plan.as_ref().clone(), config.optimizer.learning_rate as f32);
                     let loaded = Training::load(plan, examples, rate, seed, seal, file);
-                    loaded.map(|(training, note)| (State::Private(Box::new(training)), note))
+                    loaded.map(|(training, note)| (State::Private(PrivateRun::new(training)), note))
                 }
                 Kind::NonPrivate(request) => {
                     let loaded =
@@ -118,15 +118,15 @@ impl State {
             bail!("{} has no checkpoint to continue from{finished}", folder.path().display());
         };
         // The seal agreed: what is repeated gives the same numbers.
-        if let State::Private(training) = &state {
-            folder.check_continuation(training.ledger())?;
+        if let State::Private(run) = &state {
+            folder.check_continuation(run.training().ledger())?;
         }
         Ok((state, note))
     }
 
     pub(super) fn parameters(&self) -> &[f32] {
         match self {
-            State::Private(training) => training.parameters(),
+            State::Private(run) => run.read_training().parameters(),
             State::NonPrivate(training, _) => training.parameters(),
         }
     }
@@ -134,21 +134,21 @@ impl State {
     /// The average of the iterates, if one is kept and has begun.
     pub(super) fn average(&self) -> Option<Vec<f32>> {
         match self {
-            State::Private(training) => training.average(),
+            State::Private(run) => run.training().average(),
             State::NonPrivate(training, _) => training.average(),
         }
     }
 
     pub(super) fn steps_taken(&self) -> usize {
         match self {
-            State::Private(training) => training.steps_taken(),
+            State::Private(run) => run.training().steps_taken(),
             State::NonPrivate(training, _) => training.steps_taken(),
         }
     }
 
     pub(super) fn is_finished(&self) -> bool {
         match self {
-            State::Private(training) => training.is_finished(),
+            State::Private(run) => run.training().is_finished(),
             State::NonPrivate(training, _) => training.is_finished(),
         }
     }
@@ -156,7 +156,7 @@ impl State {
     /// The learning rate of a step.
     pub(super) fn learning_rate(&self, step: usize) -> f32 {
         match self {
-            State::Private(training) => training.learning_rate(step),
+            State::Private(run) => run.training().learning_rate(step),
             State::NonPrivate(training, _) => training.learning_rate(step),
         }
     }
@@ -165,39 +165,53 @@ impl State {
     pub(super) fn bytes(&self, seal: &Seal, note: &[u8]) -> anyhow::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         match self {
-            State::Private(training) => training.save(&mut bytes, seal, note)?,
+            State::Private(run) => run.read_training().save(&mut bytes, seal, note)?,
             State::NonPrivate(training, _) => training.save(&mut bytes, seal, note)?,
         }
         Ok(bytes)
     }
 
-    /// Takes one step.
+    /// Brings the run to the engine's device, if that can keep it.
+    ///
+    /// # Errors
+    /// If it does not fit there.
+    pub(super) fn move_to(
+        self,
+        engine: &mut dyn GradientEngine,
+        feed: &Feed<'_>,
+    ) -> anyhow::Result<State> {
+        Ok(match self {
+            State::Private(run) => State::Private(run.move_to(engine, feed)?),
+            State::NonPrivate(..) => self,
+        })
+    }
+
+    /// Waits for a device that keeps the run. What its steps saw since the last time, none without such a device.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(super) fn read(&mut self, engine: &mut dyn GradientEngine) -> anyhow::Result<Vec<Seen>> {
+        match self {
+            State::Private(run) => run.read(engine),
+            State::NonPrivate(..) => Ok(Vec::new()),
+        }
+    }
+
+    /// Whether a device is to be read before the next step.
+    pub(super) fn is_full(&self) -> bool {
+        matches!(self, State::Private(run) if run.is_full())
+    }
+
+    /// Takes one step. What it saw, unless that is to be [read](Self::read).
     pub(super) fn step(
         &mut self,
         engine: &mut dyn GradientEngine,
         feed: &mut Feed<'_>,
-    ) -> anyhow::Result<Seen> {
+    ) -> anyhow::Result<Option<Seen>> {
         let step = self.steps_taken();
         let mut seen = Seen::default();
         match self {
-            State::Private(training) => {
-                let parting = Parting::of(training.plan().request());
-                let counts = training.step(|parameters, batch, sum| -> anyhow::Result<_> {
-                    let clip_norm = sum.clip_norm();
-                    for part in parting.parts(batch)? {
-                        let part = feed.load(step, &part);
-                        let (clipped, metrics) = engine.clipped_sum(parameters, part, clip_norm)?;
-                        // The first one need not be copied.
-                        match sum.counts().examples {
-                            0 => *sum = clipped,
-                            _ => sum.add_sum(clipped)?,
-                        }
-                        seen.metrics += metrics;
-                    }
-                    Ok(())
-                })?;
-                (seen.examples, seen.clipped) = (counts.examples, Some(counts.clipped));
-            }
+            State::Private(run) => return run.step(engine, feed),
             State::NonPrivate(training, clip_norm) => {
                 let clip_norm = *clip_norm;
                 training.step(|parameters, batch| -> anyhow::Result<_> {
@@ -216,41 +230,11 @@ impl State {
                 })?;
             }
         }
-        Ok(seen)
+        Ok(Some(seen))
     }
 }
 
 /// The number of examples as the order of batches counts them.
 fn examples(data: &Dataset) -> anyhow::Result<u32> {
     u32::try_from(data.train.len()).context("too many examples")
-}
-
-/// Decodes the images of a batch, or draws their views.
-pub(super) struct Feed<'a> {
-    split: &'a Split,
-    views: Views,
-    images: Vec<f32>,
-    labels: Vec<u32>,
-}
-
-impl<'a> Feed<'a> {
-    pub(super) fn new(split: &'a Split, views: Views) -> Self {
-        Self { split, views, images: Vec::new(), labels: Vec::new() }
-    }
-
-    /// The images of the examples, all views of each, and their labels.
-    fn load(&mut self, step: usize, batch: &[u32]) -> Batch<'_> {
-        let (views, count) = (&self.views, self.views.augmentation.views);
-        let len = batch.len() * count * views.shape.numbers();
-        self.images.resize(len, 0.0);
-        if views.augmentation.is_off() {
-            self.split.decode(batch, &mut self.images);
-        } else {
-            views.decode(self.split, step, batch, &mut self.images);
-        }
-        self.labels.clear();
-        let labels = batch.iter().map(|&i| u32::from(self.split.labels()[i as usize]));
-        self.labels.extend(labels);
-        Batch::new(&self.images, &self.labels).with_views(count)
-    }
 }

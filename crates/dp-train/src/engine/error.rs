@@ -46,6 +46,14 @@ pub enum EngineError {
         /// Numbers that were found.
         found: usize,
     },
+    /// What is shown is not what the slots of a step hold.
+    #[error("the step has {expected} slots, but {found} other images are shown")]
+    Slots {
+        /// Slots of the step.
+        expected: usize,
+        /// What was shown.
+        found: usize,
+    },
     /// An example without any view has no gradient.
     #[error("every example needs at least one view")]
     NoViews,

@@ -4,6 +4,8 @@ use std::fmt;
 
 use crate::engine::batch::{Batch, BatchMetrics};
 use crate::engine::error::EngineError;
+#[cfg(feature = "gpu")]
+use crate::engine::gpu::GpuEngine;
 use crate::gradient::ClippedSum;
 
 /// What computes.
@@ -63,4 +65,10 @@ pub trait GradientEngine: fmt::Debug {
         parameters: &[f32],
         batch: Batch<'_>,
     ) -> Result<(Vec<f32>, BatchMetrics), EngineError>;
+
+    /// The engine as one that can keep a whole run on its device, if it is such a one.
+    #[cfg(feature = "gpu")]
+    fn gpu(&mut self) -> Option<&mut GpuEngine> {
+        None
+    }
 }

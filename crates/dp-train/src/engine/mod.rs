@@ -55,6 +55,8 @@ pub use cpu::{Engine, sgemm_seconds};
 pub use device::Device;
 pub use error::EngineError;
 #[cfg(feature = "gpu")]
-pub use gpu::GpuEngine;
+pub use gpu::{ByteImages, GpuEngine, Shown, Traffic, ViewPlace};
+#[cfg(feature = "gpu")]
+pub(crate) use gpu::{Resident, ResidentGradient, ResidentSum};
 pub use gradient_engine::{EngineDescription, GradientEngine};
 pub use options::{ConvolutionMethod, EngineOptions};

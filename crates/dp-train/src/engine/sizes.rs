@@ -31,7 +31,7 @@ impl Sizes {
         logits: &[f32],
     ) -> Result<usize, EngineError> {
         let count = images.len() / self.pixels;
-        self.check_lengths(parameters, images, count)?;
+        self.check_lengths(parameters.len(), images, count)?;
         let (expected, found) = (count * self.classes, logits.len());
         if expected == found { Ok(count) } else { Err(EngineError::Logits { expected, found }) }
     }
@@ -39,7 +39,7 @@ impl Sizes {
     /// Whether parameters and batch fit together.
     pub(crate) fn check_batch(
         &self,
-        parameters: &[f32],
+        parameters: usize,
         batch: Batch<'_>,
     ) -> Result<(), EngineError> {
         if batch.views == 0 {
@@ -56,11 +56,11 @@ impl Sizes {
 
     fn check_lengths(
         &self,
-        parameters: &[f32],
+        parameters: usize,
         images: &[f32],
         count: usize,
     ) -> Result<(), EngineError> {
-        let (expected, found) = (self.parameters, parameters.len());
+        let (expected, found) = (self.parameters, parameters);
         if expected != found {
             return Err(EngineError::Gradient(GradientError::Dimension { expected, found }));
         }

@@ -15,6 +15,7 @@ use crate::batches::{Batches, NoBatch};
 use crate::gradient::{ClipCounts, ClippedSum, GradientError};
 use crate::ledger::{Ledger, Violation};
 use crate::mechanism::{Mechanism, MechanismError};
+use crate::parting::LargePart;
 use crate::plan::DpPlan;
 use crate::seeds::{KeyOrigin, NoEntropy, NoiseKey, RunSeed};
 
@@ -22,6 +23,8 @@ pub mod average;
 pub mod checkpoint;
 mod descent;
 pub mod non_private;
+#[cfg(feature = "gpu")]
+pub mod resident;
 
 use average::{Average, AverageError, Running};
 use descent::{Descent, Rates};
@@ -253,6 +256,9 @@ pub enum TrainingError {
     /// An average that cannot be kept.
     #[error(transparent)]
     Average(#[from] AverageError),
+    /// A batch that cannot be cut into parts.
+    #[error(transparent)]
+    Parts(#[from] LargePart),
     /// An earlier step failed.
     #[error("an earlier step failed, and the run has ended with it")]
     Ended,

@@ -123,7 +123,7 @@ impl GradientEngine for BurnEngine {
         parameters: &[f32],
         batch: Batch<'_>,
     ) -> Result<(Vec<f32>, BatchMetrics), EngineError> {
-        self.model.sizes.check_batch(parameters, batch)?;
+        self.model.sizes.check_batch(parameters.len(), batch)?;
         // Without clipping, views are images like any others.
         let labels = batch.image_labels();
         let images = Batch::new(batch.images, &labels);

@@ -83,7 +83,7 @@ pub(super) fn sum(
     batch: Batch<'_>,
     clip_norm: Option<f64>,
 ) -> Result<Summed, EngineError> {
-    model.sizes.check_batch(parameters, batch)?;
+    model.sizes.check_batch(parameters.len(), batch)?;
     let mut summed = Summed::zero(parameters.len());
     if batch.labels.is_empty() || parameters.is_empty() {
         return Ok(summed);

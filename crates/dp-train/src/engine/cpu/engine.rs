@@ -79,7 +79,7 @@ impl Engine {
         batch: Batch<'_>,
         clip_norm: Option<f64>,
     ) -> Result<(Vec<f64>, BatchMetrics, Tally), EngineError> {
-        self.sizes.check_batch(parameters, batch)?;
+        self.sizes.check_batch(parameters.len(), batch)?;
         self.pack(parameters);
         let Self { sizes, network, weights, isa, workers, microbatch, lanes } = self;
         let model = Model { isa: *isa, sizes: *sizes, network, weights, parameters };
@@ -153,7 +153,7 @@ impl GradientEngine for Engine {
         parameters: &[f32],
         batch: Batch<'_>,
     ) -> Result<(Vec<f32>, BatchMetrics), EngineError> {
-        self.sizes.check_batch(parameters, batch)?;
+        self.sizes.check_batch(parameters.len(), batch)?;
         // Without clipping, views are images like any others.
         let labels = batch.image_labels();
         let images = Batch::new(batch.images, &labels);

@@ -74,9 +74,8 @@ impl Buffers {
         let per_example = |length: usize| Buffer::new(client, length * examples);
         let (mut own, mut gradients, mut turn, mut longest) = (Vec::new(), Vec::new(), 0, [1, 1]);
         for (value, &length) in network.lengths.iter().enumerate() {
-            let ghost = |op: &Op| {
-                matches!(op, Op::Convolution { clipping: Clipping::Ghost { .. }, .. })
-            };
+            let ghost =
+                |op: &Op| matches!(op, Op::Convolution { clipping: Clipping::Ghost { .. }, .. });
             // The gradient of a value is read by the op that made it.
             if value > 0 && ghost(&network.ops[value - 1]) {
                 gradients.push(Gradient::Own(own.len()));

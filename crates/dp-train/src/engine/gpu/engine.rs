@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use cubecl::bytes::Bytes;
 use cubecl::client::Client;
 use cubecl::prelude::CubeElement;
 
@@ -39,6 +40,20 @@ pub struct GpuEngine {
     placed: Option<(Network, Buffers)>,
     /// How far its sums were from those of the CPU engine, if they were compared.
     deviation: Option<f64>,
+    traffic: Traffic,
+}
+
+/// What went to a device and came back, besides kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traffic {
+    /// Uploads.
+    pub uploads: usize,
+    /// Their bytes.
+    pub uploaded_bytes: usize,
+    /// Times that the device was waited for.
+    pub reads: usize,
+    /// Bytes that were read back.
+    pub read_bytes: usize,
 }
 
 /// Without the way to the device, which has no form for people.
@@ -56,8 +71,6 @@ struct Found {
     measures: Vec<f32>,
     /// Of every example: 1 if it was clipped, 2 if it is not finite. Empty without clipping.
     marks: Vec<u32>,
-    /// The norms that were compared. Empty without clipping.
-    norms: Vec<f32>,
 }
 
 impl GpuEngine {
@@ -82,8 +95,18 @@ impl GpuEngine {
         let sizes = Sizes::of(architecture)?;
         let (client, name) = adapter::open(device)?;
         let architecture = architecture.clone();
-        let (placed, deviation) = (None, None);
-        Ok(Self { device, name, client, architecture, sizes, microbatch, placed, deviation })
+        let (placed, deviation, traffic) = (None, None, Traffic::default());
+        Ok(Self {
+            device,
+            name,
+            client,
+            architecture,
+            sizes,
+            microbatch,
+            placed,
+            deviation,
+            traffic,
+        })
     }
 
     /// The same engine, compared with the CPU engine on made-up examples.
@@ -105,13 +128,74 @@ impl GpuEngine {
         parameters: &[f32],
         batch: Batch<'_>,
     ) -> Result<Vec<f32>, EngineError> {
-        let mut norms = Vec::new();
-        self.each(parameters, batch, Some(1.0), |found| norms.extend(found.norms))?;
-        Ok(norms)
+        self.clipped_sum(parameters, batch, 1.0)?;
+        let norms = self.placed.as_ref().map(|(_, buffers)| buffers.norms.clone());
+        let norms = norms.ok_or_else(|| self.failed("no memory"))?;
+        let found = self.run(|engine| engine.read(&[&norms]))?;
+        Ok(f32::from_bytes(&found[0])[..batch.labels.len()].to_vec())
+    }
+
+    /// What went to the device and came back since the engine was opened, besides kernels.
+    pub fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(super) fn count_upload(&mut self, bytes: usize) {
+        self.traffic.uploads += 1;
+        self.traffic.uploaded_bytes += bytes;
+    }
+
+    /// An upload, counted.
+    pub(super) fn upload<T: CubeElement>(&mut self, numbers: &[T]) -> Buffer {
+        self.count_upload(size_of_val(numbers));
+        Buffer::of(&self.client, numbers)
+    }
+
+    /// Waits for the device.
+    pub(super) fn read(&mut self, buffers: &[&Buffer]) -> Result<Vec<Bytes>, String> {
+        self.traffic.reads += 1;
+        self.traffic.read_bytes += 4 * buffers.iter().map(|buffer| buffer.length).sum::<usize>();
+        let handles = buffers.iter().map(|buffer| buffer.handle.clone()).collect();
+        self.client.read(handles).map_err(|error| format!("{error:?}"))
+    }
+
+    pub(super) fn failed(&self, reason: &str) -> EngineError {
+        EngineError::Failed { device: self.device, reason: reason.to_owned() }
+    }
+
+    pub(super) fn check_batch(
+        &self,
+        parameters: usize,
+        batch: Batch<'_>,
+    ) -> Result<(), EngineError> {
+        self.sizes.check_batch(parameters, batch)
+    }
+
+    /// Room for the images of a pass.
+    pub(super) fn input(&self) -> Result<Buffer, String> {
+        self.placed.as_ref().map(|(_, buffers)| buffers.values[0].clone()).ok_or("no memory".into())
+    }
+
+    /// A pass over images that were put in place.
+    pub(super) fn pass<'a>(
+        &'a self,
+        parameters: &'a Buffer,
+        input: &'a Buffer,
+        images: usize,
+    ) -> Result<Pass<'a>, String> {
+        let (network, buffers) = self.placed.as_ref().ok_or("no memory")?;
+        Ok(Pass { client: &self.client, network, buffers, parameters, input, images })
     }
 
     /// Makes an error of a panic in cubecl or a driver.
-    fn run<R>(&mut self, work: impl FnOnce(&mut Self) -> Result<R, String>) -> Result<R, EngineError> {
+    pub(super) fn run<R>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<R, String>,
+    ) -> Result<R, EngineError> {
         let outcome = catch_unwind(AssertUnwindSafe(|| work(self)));
         let outcome = outcome.unwrap_or_else(|panic: Box<dyn Any + Send>| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -126,7 +210,7 @@ impl GpuEngine {
     }
 
     /// Memory for so many images of examples with so many views.
-    fn place(&mut self, images: usize, views: usize) -> Result<(), String> {
+    pub(super) fn place(&mut self, images: usize, views: usize) -> Result<(), String> {
         let fits = |(network, buffers): &(Network, Buffers)| {
             network.views == views && buffers.images >= images
         };
@@ -150,33 +234,24 @@ impl GpuEngine {
         let examples = batch.labels.len();
         let images = examples * batch.views;
         self.place(images, batch.views)?;
-        let Some((network, buffers)) = &mut self.placed else { return Err("no memory".into()) };
-        buffers.values[0] = Buffer::of(&self.client, batch.images);
-        let pass = Pass { client: &self.client, network, buffers, parameters, images };
+        let (input, labels) = (self.upload(batch.images), self.upload(batch.labels));
+        let pass = self.pass(parameters, &input, images)?;
         pass.forward();
-        pass.losses(&Buffer::of(&self.client, batch.labels));
-        let parts = network.parameters * examples.div_ceil(PART);
-        let mut wanted = vec![&buffers.parts, &buffers.measures];
+        pass.losses(&labels);
+        let buffers = pass.buffers;
+        let parts = pass.network.parameters * examples.div_ceil(PART);
+        let mut wanted = vec![buffers.parts.clone(), buffers.measures.clone()];
         match clip_norm {
             Some(clip_norm) => {
                 pass.clipped(clip_norm);
-                wanted.extend([&buffers.marks, &buffers.norms]);
+                wanted.push(buffers.marks.clone());
             }
             None => pass.plain(),
         }
-        let wanted = wanted.into_iter().map(|buffer| buffer.handle.clone()).collect();
-        let found = self.client.read(wanted).map_err(|error| format!("{error:?}"))?;
-        let floats = |at: usize, length: usize| match found.get(at) {
-            Some(bytes) => f32::from_bytes(bytes)[..length].to_vec(),
-            None => Vec::new(),
-        };
+        let found = self.read(&wanted.iter().collect::<Vec<_>>())?;
+        let floats = |at: usize, length: usize| f32::from_bytes(&found[at])[..length].to_vec();
         let marks = found.get(2).map_or(Vec::new(), |b| u32::from_bytes(b)[..examples].to_vec());
-        Ok(Found {
-            parts: floats(0, parts),
-            measures: floats(1, 2 * images),
-            marks,
-            norms: floats(3, examples),
-        })
+        Ok(Found { parts: floats(0, parts), measures: floats(1, 2 * images), marks })
     }
 
     /// Shows `take` what was found out about parts of a batch that fit onto the device.
@@ -190,7 +265,7 @@ impl GpuEngine {
         let together = (self.microbatch / batch.views).max(1);
         let pixels = self.sizes.pixels;
         self.run(|engine| {
-            let parameters = Buffer::of(&engine.client, parameters);
+            let parameters = engine.upload(parameters);
             for block in batch.chunks(together, pixels) {
                 take(engine.sums(&parameters, block, clip_norm)?);
             }
@@ -237,26 +312,17 @@ impl GradientEngine for GpuEngine {
         }
         let (pixels, classes) = (self.sizes.pixels, self.sizes.classes);
         self.run(|engine| {
-            let parameters = Buffer::of(&engine.client, parameters);
+            let parameters = engine.upload(parameters);
             let blocks = images.chunks(engine.microbatch * pixels);
             for (images, logits) in blocks.zip(logits.chunks_mut(engine.microbatch * classes)) {
                 let count = images.len() / pixels;
                 engine.place(count, 1)?;
-                let Some((network, buffers)) = &mut engine.placed else {
-                    return Err("no memory".into());
-                };
-                buffers.values[0] = Buffer::of(&engine.client, images);
-                let pass = Pass {
-                    client: &engine.client,
-                    network,
-                    buffers,
-                    parameters: &parameters,
-                    images: count,
-                };
+                let input = engine.upload(images);
+                let pass = engine.pass(&parameters, &input, count)?;
                 pass.forward();
-                let last = buffers.values[network.ops.len()].handle.clone();
-                let found = engine.client.read_one(last).map_err(|error| format!("{error:?}"))?;
-                logits.copy_from_slice(&f32::from_bytes(&found)[..logits.len()]);
+                let last = pass.buffers.values[pass.network.ops.len()].clone();
+                let found = engine.read(&[&last])?;
+                logits.copy_from_slice(&f32::from_bytes(&found[0])[..logits.len()]);
             }
             Ok(())
         })
@@ -269,7 +335,7 @@ impl GradientEngine for GpuEngine {
         clip_norm: f64,
     ) -> Result<(ClippedSum, BatchMetrics), EngineError> {
         check_clip_norm(clip_norm)?;
-        self.sizes.check_batch(parameters, batch)?;
+        self.sizes.check_batch(parameters.len(), batch)?;
         let mut sum = vec![0.0; parameters.len()];
         let mut metrics = BatchMetrics::default();
         let mut counts = ClipCounts { examples: batch.labels.len(), ..ClipCounts::default() };
@@ -292,7 +358,7 @@ impl GradientEngine for GpuEngine {
         parameters: &[f32],
         batch: Batch<'_>,
     ) -> Result<(Vec<f32>, BatchMetrics), EngineError> {
-        self.sizes.check_batch(parameters, batch)?;
+        self.sizes.check_batch(parameters.len(), batch)?;
         // Without clipping, views are images like any others.
         let labels = batch.image_labels();
         let images = Batch::new(batch.images, &labels);
@@ -303,5 +369,9 @@ impl GradientEngine for GpuEngine {
             add_measures(&mut metrics, &found.measures);
         })?;
         Ok((sum.into_iter().map(|value| value as f32).collect(), metrics))
+    }
+
+    fn gpu(&mut self) -> Option<&mut GpuEngine> {
+        Some(self)
     }
 }

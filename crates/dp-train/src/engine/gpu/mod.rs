@@ -18,8 +18,11 @@ mod engine;
 mod kernels;
 mod network;
 mod pass;
+mod resident;
 
 #[cfg(test)]
 mod tests;
 
-pub use engine::GpuEngine;
+pub use engine::{GpuEngine, Traffic};
+pub use resident::{ByteImages, Shown, ViewPlace};
+pub(crate) use resident::{Resident, ResidentGradient, ResidentSum};

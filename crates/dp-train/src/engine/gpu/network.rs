@@ -16,10 +16,22 @@ const MULTIPLICATIONS_PER_WEIGHT: usize = 300;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Op {
     /// A convolution, or a linear layer as one over a single pixel.
-    Convolution { g: Geometry, at: usize, clipping: Clipping },
+    Convolution {
+        g: Geometry,
+        at: usize,
+        clipping: Clipping,
+    },
     /// Group normalization; `g.inner` channels in each group.
-    Normalization { g: Geometry, at: usize, held: usize, slot: usize },
-    Pool { g: Geometry, pooling: Pooling },
+    Normalization {
+        g: Geometry,
+        at: usize,
+        held: usize,
+        slot: usize,
+    },
+    Pool {
+        g: Geometry,
+        pooling: Pooling,
+    },
     /// An activation with nothing before it that could apply it.
     Activation,
 }

@@ -15,10 +15,11 @@ use super::kernels::weight_gradient::{Kind, Place, weight_gradient};
 use super::kernels::{SIDE, SPAN, UNITS, elementwise, gram};
 use super::network::{Clipping, HeldRange, Network, Op, weight_tiles};
 use crate::engine::rounding::round_down;
+use crate::parting::BLOCK;
 
 /// Examples whose gradients are added up in f32: the noise allows for the rounding of so many
 /// ([`SUM_ROUNDING`](crate::gradient::SUM_ROUNDING)). Sums of parts are added exactly.
-pub(super) const PART: usize = 16;
+pub(super) const PART: usize = BLOCK;
 
 /// Half the distance from 1 to the next f32.
 const UNIT: f64 = 1.0 / (1 << 24) as f64;
@@ -28,13 +29,15 @@ fn rounding_error(terms: usize) -> f32 {
     (2.0 * (terms + 4) as f64 * UNIT) as f32
 }
 
-/// A network with its parameters and memory, and some images that are the first of its values.
+/// A network with its parameters, memory and some images.
 #[derive(Clone, Copy)]
 pub(super) struct Pass<'a> {
     pub(super) client: &'a Client,
     pub(super) network: &'a Network,
     pub(super) buffers: &'a Buffers,
     pub(super) parameters: &'a Buffer,
+    /// The images.
+    pub(super) input: &'a Buffer,
     /// Images, every view counted.
     pub(super) images: usize,
 }
@@ -42,9 +45,9 @@ pub(super) struct Pass<'a> {
 impl Pass<'_> {
     /// From the images to the logits.
     pub(super) fn forward(&self) {
-        let Self { client, network, buffers, parameters, images } = *self;
+        let Self { client, network, buffers, parameters, images, .. } = *self;
         for (i, op) in network.ops.iter().enumerate() {
-            let (from, to) = (buffers.values[i].argument(), buffers.values[i + 1].argument());
+            let (from, to) = (self.value(i).argument(), buffers.values[i + 1].argument());
             let activation = network.activations[i + 1];
             let length = images * network.lengths[i + 1];
             match *op {
@@ -164,6 +167,10 @@ impl Pass<'_> {
         }
     }
 
+    fn value(&self, value: usize) -> &Buffer {
+        if value == 0 { self.input } else { &self.buffers.values[value] }
+    }
+
     fn examples(&self) -> usize {
         self.images / self.network.views
     }
@@ -186,7 +193,7 @@ impl Pass<'_> {
             client,
             CubeCount::Static(columns as u32, rows as u32, parts as u32),
             units(),
-            buffers.values[op].argument(),
+            self.value(op).argument(),
             buffers.gradient(op + 1).argument(),
             buffers.factors.argument(),
             to.argument(),
@@ -207,8 +214,8 @@ impl Pass<'_> {
         // What the sum over pairs loses, relative to what it is without signs; and what the gradient itself loses, which is
         // summed over positions: by how much that moves its squared norm, at most. The bound they are relative to has
         // lost at most as much as the sum.
-        let error = 1.01
-            * (rounding_error(gram::terms(&g, positions)) + 2.0 * rounding_error(positions));
+        let error =
+            1.01 * (rounding_error(gram::terms(&g, positions)) + 2.0 * rounding_error(positions));
         gram::gram::launch(
             client,
             CubeCount::Static(
@@ -217,7 +224,7 @@ impl Pass<'_> {
                 self.examples() as u32,
             ),
             units(),
-            buffers.values[op].argument(),
+            self.value(op).argument(),
             buffers.gradient(op + 1).argument(),
             buffers.squares.argument(),
             error,
@@ -231,8 +238,8 @@ impl Pass<'_> {
 
     /// The gradient of what enters an op, unless nothing needs it; for normalizations also those of its parameters.
     fn input_gradient(&self, op: usize) {
-        let Self { client, network, buffers, parameters, images } = *self;
-        let seen = buffers.values[op].argument();
+        let Self { client, network, buffers, parameters, images, .. } = *self;
+        let seen = self.value(op).argument();
         let dy = buffers.gradient(op + 1).argument();
         let activation = network.activations[op];
         let length = images * network.lengths[op];
@@ -342,12 +349,12 @@ impl Pass<'_> {
     }
 }
 
-fn units() -> CubeDim {
+pub(super) fn units() -> CubeDim {
     CubeDim::new_1d(UNITS as u32)
 }
 
 /// A grid of so many cubes.
-fn spread(cubes: usize) -> CubeCount {
+pub(super) fn spread(cubes: usize) -> CubeCount {
     CubeCount::Static(cubes.min(SPAN) as u32, 1, cubes.div_ceil(SPAN) as u32)
 }
 

@@ -211,8 +211,10 @@ fn lost(
             let mut inputs = 1.0f32;
             let plane = (image * comptime!(g.groups) + group) * comptime!(g.inner * g.plane());
             for tap in 0..comptime!(g.taps()) {
-                let row = p / comptime!(g.columns) * comptime!(g.stride) + tap / comptime!(g.kernel);
-                let column = p % comptime!(g.columns) * comptime!(g.stride) + tap % comptime!(g.kernel);
+                let row =
+                    p / comptime!(g.columns) * comptime!(g.stride) + tap / comptime!(g.kernel);
+                let column =
+                    p % comptime!(g.columns) * comptime!(g.stride) + tap % comptime!(g.kernel);
                 if row >= comptime!(g.padding)
                     && row < comptime!(g.height + g.padding)
                     && column >= comptime!(g.padding)

@@ -1,9 +1,12 @@
 //! The loss: cross entropy of the softmax, its gradient, and whether the label is the largest logit.
+//!
+//! Where there is no example ([`ABSENT`]) the loss is 0 and the gradient not a number, so that it gets no part in any sum.
 
 use cubecl::prelude::*;
 
 use super::activation::{Activation, derivative};
 use super::elementwise::position;
+use super::gather::ABSENT;
 
 /// One image: `measures` gets its loss and 1 if it is classified correctly.
 #[cube(launch)]
@@ -20,10 +23,12 @@ pub(crate) fn cross_entropy(
     let image = position();
     if image < images as usize {
         let start = image * classes;
-        let label = labels[image / views] as usize;
+        let label = labels[image / views];
+        let there = label != ABSENT;
+        let label = select(there, label as usize, 0);
         let mut largest = logits[start];
         let mut best = 0;
-        let mut finite = true;
+        let mut finite = there;
         for class in 0..classes {
             let logit = logits[start + class];
             if logit > largest {
@@ -46,7 +51,7 @@ pub(crate) fn cross_entropy(
             gradients[start + class] = select(finite, gradient, spoil);
         }
         let loss = sum.ln() + largest - logits[start + label];
-        measures[2 * image] = select(finite, loss, spoil);
+        measures[2 * image] = select(finite, loss, select(there, spoil, 0.0f32));
         measures[2 * image + 1] = select(finite && best == label, 1.0f32, 0.0f32);
     }
 }

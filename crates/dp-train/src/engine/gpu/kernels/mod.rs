@@ -19,6 +19,7 @@
 pub(super) mod activation;
 pub(super) mod convolution;
 pub(super) mod elementwise;
+pub(super) mod gather;
 pub(super) mod geometry;
 pub(super) mod gram;
 pub(super) mod loss;
@@ -27,6 +28,8 @@ pub(super) mod pool;
 pub(super) mod reduction;
 pub(super) mod scale;
 pub(super) mod sum;
+pub(super) mod tally;
+pub(super) mod update;
 pub(super) mod weight_gradient;
 
 /// Units of a cube.

@@ -55,7 +55,8 @@ pub(crate) fn normalize(
             if index < length {
                 let channel = first + index / area;
                 let value = (from[start + index] - mean) * inverse * parameters[at + channel];
-                to[start + index] = activate(value + parameters[at + channels + channel], activation);
+                to[start + index] =
+                    activate(value + parameters[at + channels + channel], activation);
             }
         }
         if UNIT_POS == 0 {
@@ -137,7 +138,8 @@ pub(crate) fn normalize_back(
                         let gamma = parameters[at + group * inner + index / area];
                         let value = from[start + index];
                         let normal = (value - mean) * inverse;
-                        let gradient = inverse * (gamma * dy[start + index] - level - normal * along);
+                        let gradient =
+                            inverse * (gamma * dy[start + index] - level - normal * along);
                         to[start + index] = match comptime!(activation) {
                             Activation::None => gradient,
                             _ => gradient * derivative(value, activation),
@@ -151,7 +153,8 @@ pub(crate) fn normalize_back(
             for channel in 0..inner {
                 let scale = scales[channel] * comptime!(1.0 / views as f32);
                 let shift = shifts[channel] * comptime!(1.0 / views as f32);
-                let index = example * comptime!(place.row) + comptime!(place.at) + group * inner + channel;
+                let index =
+                    example * comptime!(place.row) + comptime!(place.at) + group * inner + channel;
                 held[index] = scale;
                 held[index + channels] = shift;
                 square += scale * scale;

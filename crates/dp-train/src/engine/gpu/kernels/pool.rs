@@ -21,12 +21,19 @@ fn goes_before(a: f32, b: f32) -> bool {
 
 /// The largest entry of the window at a place of a plane, and its tap: the first of equal ones.
 #[cube]
-fn largest(from: &[f32], plane: usize, oy: usize, ox: usize, #[comptime] g: Geometry) -> (f32, usize) {
+fn largest(
+    from: &[f32],
+    plane: usize,
+    oy: usize,
+    ox: usize,
+    #[comptime] g: Geometry,
+) -> (f32, usize) {
     let start = plane + (oy * comptime!(g.width) + ox) * comptime!(g.stride);
     let mut best = from[start];
     let mut at = 0;
     for tap in 1..comptime!(g.taps()) {
-        let value = from[start + tap / comptime!(g.kernel) * comptime!(g.width) + tap % comptime!(g.kernel)];
+        let value = from
+            [start + tap / comptime!(g.kernel) * comptime!(g.width) + tap % comptime!(g.kernel)];
         if goes_before(value, best) {
             best = value;
             at = tap;

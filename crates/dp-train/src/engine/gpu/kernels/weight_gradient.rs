@@ -106,7 +106,8 @@ pub(crate) fn weight_gradient(
             let row = first_row + m;
             let mut value = 0.0f32;
             if inside && row < comptime!(g.outer) {
-                let channel = image * comptime!(g.groups * g.outer) + group * comptime!(g.outer) + row;
+                let channel =
+                    image * comptime!(g.groups * g.outer) + group * comptime!(g.outer) + row;
                 value = factor * dy[channel * area + p];
             }
             left[k * left_row + m] = value;
@@ -126,7 +127,9 @@ pub(crate) fn weight_gradient(
                         && column >= comptime!(g.padding)
                         && column < comptime!(g.width + g.padding)
                     {
-                        let plane = image * comptime!(g.groups * g.inner) + group * comptime!(g.inner) + channel;
+                        let plane = image * comptime!(g.groups * g.inner)
+                            + group * comptime!(g.inner)
+                            + channel;
                         let row = row - comptime!(g.padding);
                         let column = column - comptime!(g.padding);
                         value = x[plane * comptime!(g.plane()) + row * comptime!(g.width) + column];
@@ -169,8 +172,13 @@ pub(crate) fn weight_gradient(
                     value *= comptime!(1.0 / views as f32);
                 }
                 let channel = group * comptime!(g.outer) + row;
-                let index = select(column < window, channel * window + column, comptime!(g.weights()) + channel);
-                to[CUBE_POS_Z as usize * comptime!(place.row) + comptime!(place.at) + index] = value;
+                let index = select(
+                    column < window,
+                    channel * window + column,
+                    comptime!(g.weights()) + channel,
+                );
+                to[CUBE_POS_Z as usize * comptime!(place.row) + comptime!(place.at) + index] =
+                    value;
                 square += value * value;
             }
         }

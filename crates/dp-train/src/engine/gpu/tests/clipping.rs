@@ -80,16 +80,8 @@ fn views_are_averaged_before_their_mean_is_clipped() {
 }
 
 /// Numbers at the ends of f32, and none at all.
-const EXTREMES: [f32; 8] = [
-    f32::NAN,
-    f32::INFINITY,
-    f32::NEG_INFINITY,
-    f32::MAX,
-    1.8e19,
-    3e18,
-    f32::MIN_POSITIVE,
-    1e-45,
-];
+const EXTREMES: [f32; 8] =
+    [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, 1.8e19, 3e18, f32::MIN_POSITIVE, 1e-45];
 
 #[test]
 fn examples_that_are_not_finite_contribute_zero_and_end_nothing() {
@@ -112,7 +104,8 @@ fn examples_that_are_not_finite_contribute_zero_and_end_nothing() {
                 let kept = Batch::new(&kept, &labels);
                 let (without, _) = engine.clipped_sum(&case.parameters, kept, clip_norm).unwrap();
                 let moved = distance(&sum, &without.into_values());
-                let most = if counts.non_finite == 1 { 1e-6 * norm(&sum) } else { 1.00001 * clip_norm };
+                let most =
+                    if counts.non_finite == 1 { 1e-6 * norm(&sum) } else { 1.00001 * clip_norm };
                 assert!(moved <= most, "{extreme:e} at {clip_norm:e}: {moved:e}");
             }
         }

@@ -7,12 +7,14 @@ use crate::engine::cases::{
     batch, classifier, conv, convnet, convnet_tanh, distance, grouped, norm, wide,
 };
 use crate::engine::reference::{self, Example};
-use crate::engine::{Batch, Device, EngineOptions, GradientEngine};
+use crate::engine::{Batch, BatchMetrics, Device, EngineOptions, GradientEngine};
 use crate::gradient::ClipCounts;
 use crate::model::{Architecture, Layer, Shape, initial_parameters};
 use crate::seeds::RunSeed;
 
 mod clipping;
+mod resident;
+mod update;
 
 /// The GPU, or the software that stands in for it; `None`, loudly, if there is neither.
 fn gpu() -> Option<Device> {
@@ -141,11 +143,16 @@ fn stacks() -> Vec<Architecture> {
         vec![conv(2, 9, 1, 1, 2), max(3, 2), Layer::Relu, Layer::Tanh, conv(9, 70, 5, 3, 3)],
         vec![Layer::Tanh, grouped(2, 6, (3, 2, 1), 2), Layer::Relu, grouped(6, 12, (3, 1, 1), 6)],
         vec![Layer::GroupNorm { groups: 1 }, conv(2, 5, 3, 3, 3), Layer::GroupNorm { groups: 5 }],
-        vec![max(2, 1), conv(2, 33, 3, 1, 0), Layer::Relu, mean(3, 2), Layer::GroupNorm { groups: 3 }],
+        vec![
+            max(2, 1),
+            conv(2, 33, 3, 1, 0),
+            Layer::Relu,
+            mean(3, 2),
+            Layer::GroupNorm { groups: 3 },
+        ],
         vec![],
     ];
-    let mut all: Vec<_> =
-        layers.into_iter().map(|layers| classifier((2, 12, 9), layers)).collect();
+    let mut all: Vec<_> = layers.into_iter().map(|layers| classifier((2, 12, 9), layers)).collect();
     let linear = Layer::linear;
     let layers = vec![linear(21, 19), Layer::Tanh, linear(19, 140), Layer::Relu, linear(140, 3)];
     all.push(Architecture::new(Shape::Vector { features: 21 }, layers).unwrap());

@@ -1,0 +1,142 @@
+//! A private run under way, here or on a GPU that keeps all of it.
+
+#[cfg(feature = "gpu")]
+use anyhow::Context;
+use dp_train::engine::GradientEngine;
+use dp_train::parting::Parting;
+use dp_train::training::Training;
+#[cfg(feature = "gpu")]
+use dp_train::training::resident::ResidentTraining;
+
+use crate::run::feed::Feed;
+use crate::run::seen::Seen;
+
+/// A private run.
+#[derive(Debug)]
+pub(super) enum PrivateRun {
+    /// Its parameters are here; an engine is asked for sums.
+    Here(Box<Training>),
+    /// They are on a device, which is asked for nothing within an epoch.
+    #[cfg(feature = "gpu")]
+    OnDevice(Box<ResidentTraining>),
+}
+
+impl PrivateRun {
+    pub(super) fn new(training: Training) -> Self {
+        Self::Here(Box::new(training))
+    }
+
+    /// The run, but for what is on a device only: its parameters and its momentum.
+    pub(super) fn training(&self) -> &Training {
+        match self {
+            Self::Here(training) => training,
+            #[cfg(feature = "gpu")]
+            Self::OnDevice(resident) => resident.last_read(),
+        }
+    }
+
+    /// The run.
+    ///
+    /// # Panics
+    /// If steps were taken on a device since it was last [read](Self::read).
+    pub(super) fn read_training(&self) -> &Training {
+        #[cfg(feature = "gpu")]
+        if let Self::OnDevice(resident) = self {
+            assert_eq!(resident.unread(), 0, "the device is read first");
+        }
+        self.training()
+    }
+
+    /// Brings the run to the engine's device, if that can keep it, with its data set if it is one of bytes.
+    ///
+    /// # Errors
+    /// If it does not fit there.
+    pub(super) fn move_to(
+        self,
+        engine: &mut dyn GradientEngine,
+        feed: &Feed<'_>,
+    ) -> anyhow::Result<Self> {
+        #[cfg(feature = "gpu")]
+        if let (Self::Here(_), Some(gpu)) = (&self, engine.gpu()) {
+            let Self::Here(training) = self else { return Ok(self) };
+            let resident = ResidentTraining::new(*training, gpu, feed.stored())?;
+            return Ok(Self::OnDevice(Box::new(resident)));
+        }
+        let _ = (engine, feed);
+        Ok(self)
+    }
+
+    /// Waits for the device. What the steps saw since the last time; none if they are here.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(super) fn read(&mut self, engine: &mut dyn GradientEngine) -> anyhow::Result<Vec<Seen>> {
+        match self {
+            Self::Here(_) => {
+                let _ = engine;
+                Ok(Vec::new())
+            }
+            #[cfg(feature = "gpu")]
+            Self::OnDevice(resident) => {
+                let gpu = engine.gpu().context("the run is on a device that is gone")?;
+                let (_, steps) = resident.read(gpu)?;
+                let seen = steps.into_iter().map(|(metrics, counts)| Seen {
+                    metrics,
+                    examples: counts.examples,
+                    clipped: Some(counts.clipped),
+                });
+                Ok(seen.collect())
+            }
+        }
+    }
+
+    /// Takes one step. What it saw, unless that is to be [read](Self::read).
+    ///
+    /// # Errors
+    /// Those of the engine and of the mechanism.
+    pub(super) fn step(
+        &mut self,
+        engine: &mut dyn GradientEngine,
+        feed: &mut Feed<'_>,
+    ) -> anyhow::Result<Option<Seen>> {
+        let training = match self {
+            Self::Here(training) => training,
+            #[cfg(feature = "gpu")]
+            Self::OnDevice(resident) => {
+                let gpu = engine.gpu().context("the run is on a device that is gone")?;
+                resident.step(gpu, move |step, slots| -> anyhow::Result<_> {
+                    Ok(feed.show(step, slots))
+                })?;
+                return Ok(None);
+            }
+        };
+        let step = training.steps_taken();
+        let mut seen = Seen::default();
+        let parting = Parting::of(training.plan().request());
+        let counts = training.step(|parameters, batch, sum| -> anyhow::Result<_> {
+            let clip_norm = sum.clip_norm();
+            for part in parting.parts(batch)? {
+                let part = feed.load(step, &part);
+                let (clipped, metrics) = engine.clipped_sum(parameters, part, clip_norm)?;
+                // The first one need not be copied.
+                match sum.counts().examples {
+                    0 => *sum = clipped,
+                    _ => sum.add_sum(clipped)?,
+                }
+                seen.metrics += metrics;
+            }
+            Ok(())
+        })?;
+        (seen.examples, seen.clipped) = (counts.examples, Some(counts.clipped));
+        Ok(Some(seen))
+    }
+
+    /// Whether the device is to be read before the next step.
+    pub(super) fn is_full(&self) -> bool {
+        match self {
+            Self::Here(_) => false,
+            #[cfg(feature = "gpu")]
+            Self::OnDevice(resident) => resident.is_full(),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Sums of parts and noise are exact, whatever their sizes.
+
+use cubecl::prelude::CubeElement;
+
+use super::gpu;
+use crate::engine::gpu::adapter;
+use crate::engine::gpu::buffers::{Buffer, cubes};
+use crate::engine::gpu::kernels::update::update;
+use crate::engine::gpu::pass::{spread, units};
+
+/// Momenta and parameters after one update from zero, and whether it failed.
+fn updated(
+    parts: &[Vec<f32>],
+    noise: &[i64],
+    exponent: i32,
+    wide: bool,
+) -> Option<(Vec<f32>, Vec<f32>, bool)> {
+    let (client, _) = adapter::open(gpu()?).unwrap();
+    let length = noise.len();
+    let low: Vec<u32> = noise.iter().map(|&n| n as u32).collect();
+    let high: Vec<u32> = noise.iter().map(|&n| (n >> 32) as u32).collect();
+    let (parameters, momenta) =
+        (Buffer::of(&client, &vec![1.0_f32; length]), Buffer::of(&client, &vec![0.5_f32; length]));
+    let failed = Buffer::of(&client, &[0_u32]);
+    update::launch(
+        &client,
+        spread(cubes(length)),
+        units(),
+        Buffer::of(&client, &parts.concat()).argument(),
+        Buffer::of(&client, &low).argument(),
+        Buffer::of(&client, &high).argument(),
+        parameters.argument(),
+        momenta.argument(),
+        failed.argument(),
+        length as u32,
+        parts.len() as u32,
+        exponent,
+        f64::from(exponent).exp2() as f32,
+        0.0,
+        0.5,
+        0.25,
+        wide,
+    );
+    let handles = [momenta, parameters, failed].map(|buffer| buffer.handle).to_vec();
+    let found = client.read(handles).unwrap();
+    let floats = |bytes: &[u8]| f32::from_bytes(bytes)[..length].to_vec();
+    let failed = u32::from_bytes(&found[2])[0] == 1;
+    Some((floats(&found[0]), floats(&found[1]), failed))
+}
+
+/// The nearest whole multiple of `2^exponent`, half away from zero.
+fn whole(x: f32, exponent: i32) -> i64 {
+    (f64::from(x) * f64::from(-exponent).exp2()).round() as i64
+}
+
+#[test]
+fn sums_of_parts_and_noise_are_those_of_whole_numbers() {
+    let values = [0.0, -0.0, 1.0, -1.0, 0.3, -0.7, 1e-3, -1e-9, 3e-30, 17.0, -250.7, 8000.0, 1e-40];
+    for exponent in [-27, -31, -45, -10] {
+        let wide = exponent == -45;
+        let parts: Vec<Vec<f32>> = (0..7)
+            .map(|part| (0..200).map(|i| values[(i * 5 + part * 7 + i / 13) % 13]).collect())
+            .collect();
+        // Sums that cancel to a few multiples, and sums that carry into the high word and out of it.
+        let sums: Vec<i64> =
+            (0..200).map(|i| parts.iter().map(|part| whole(part[i], exponent)).sum()).collect();
+        let noise: Vec<i64> = sums
+            .iter()
+            .enumerate()
+            .map(|(i, sum)| match i % 4 {
+                0 => 3 - sum,
+                1 => -sum,
+                2 => i64::from(i as i32) << 20,
+                _ => -1,
+            })
+            .map(|n| if wide { n } else { n.clamp(i32::MIN.into(), i32::MAX.into()) })
+            .collect();
+        let Some((momenta, parameters, failed)) = updated(&parts, &noise, exponent, wide) else {
+            return;
+        };
+        assert!(!failed);
+        for i in 0..200 {
+            let expected = (sums[i] + noise[i]) as f64 * f64::from(exponent).exp2();
+            let found = f64::from(momenta[i]);
+            assert!((found - expected).abs() <= 3e-7 * expected.abs(), "{i}: {found} {expected}");
+            let expected = 0.5 - 0.25 * f64::from(momenta[i]);
+            let size = 1e-6 * (1.0 + expected.abs());
+            assert!((f64::from(parameters[i]) - expected).abs() <= size, "{i}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_finite_or_too_large_is_noticed() {
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 3e38, -1e30] {
+        let mut parts = vec![vec![1.0; 70]; 2];
+        parts[1][69] = bad;
+        let Some((.., failed)) = updated(&parts, &[0; 70], -27, false) else { return };
+        assert!(failed, "{bad}");
+    }
+}
