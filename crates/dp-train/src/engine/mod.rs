@@ -55,7 +55,9 @@ pub use cpu::{Engine, sgemm_seconds};
 pub use device::Device;
 pub use error::EngineError;
 #[cfg(feature = "gpu")]
-pub use gpu::{ByteImages, GpuEngine, Shown, Traffic, ViewPlace};
+pub use gpu::{
+    ByteImages, DeviceLimits, GpuEngine, Shown, StepCounts, StepRig, Traffic, ViewPlace, Work,
+};
 #[cfg(feature = "gpu")]
 pub(crate) use gpu::{Resident, ResidentGradient, ResidentSum};
 pub use gradient_engine::{EngineDescription, GradientEngine};

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::ops::Sub;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cubecl::bytes::Bytes;
@@ -54,6 +55,19 @@ pub struct Traffic {
     pub reads: usize,
     /// Bytes that were read back.
     pub read_bytes: usize,
+}
+
+impl Sub for Traffic {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            uploads: self.uploads - before.uploads,
+            uploaded_bytes: self.uploaded_bytes - before.uploaded_bytes,
+            reads: self.reads - before.reads,
+            read_bytes: self.read_bytes - before.read_bytes,
+        }
+    }
 }
 
 /// Without the way to the device, which has no form for people.

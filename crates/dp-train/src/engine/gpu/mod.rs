@@ -19,6 +19,8 @@ mod kernels;
 mod network;
 mod pass;
 mod resident;
+mod rig;
+mod work;
 
 #[cfg(test)]
 mod tests;
@@ -26,3 +28,5 @@ mod tests;
 pub use engine::{GpuEngine, Traffic};
 pub use resident::{ByteImages, Shown, ViewPlace};
 pub(crate) use resident::{Resident, ResidentGradient, ResidentSum};
+pub use rig::{DeviceLimits, StepCounts, StepRig};
+pub use work::Work;

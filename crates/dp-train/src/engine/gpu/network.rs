@@ -159,7 +159,14 @@ impl Network {
 
     fn convolution(&mut self, g: Geometry, at: usize) -> Op {
         let clipping = if ghost_pays(&g, self.views) {
-            Clipping::Ghost { slot: self.slots(g.groups * gram::slots(self.views * g.area()), 1) }
+            let positions = self.views * g.area();
+            // One position is a sum of squares; of several, what they lose is in a slot of its own.
+            let terms = if positions == 1 {
+                (g.window() + g.outer).div_ceil(UNITS) + 2 * UNITS + 4
+            } else {
+                1
+            };
+            Clipping::Ghost { slot: self.slots(g.groups * gram::slots(positions), terms) }
         } else {
             let (columns, rows) = weight_tiles(&g);
             let slot = self.slots(columns * rows, SIDE * tall(g.outer) + UNITS);

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Cubes make tiles of 32 x 32 pairs, on and above the diagonal. One more cube per example makes a bound on what all of them can
-//! have lost: terms cancel, so the error is relative to what they sum to without signs, at most `(sum_p |(a_p, 1)| |g_p|)^2`.
+//! have lost. Where there is one position only, nothing cancels and the norm is `(1 + |a|^2) |g|^2`. Otherwise terms cancel, so the error is relative to what they sum to without signs, at most `(sum_p |(a_p, 1)| |g_p|)^2`.
 
 use cubecl::prelude::*;
 
@@ -26,10 +26,15 @@ pub(crate) fn tiles(positions: usize) -> usize {
     positions.div_ceil(POSITIONS)
 }
 
-/// Slots of an example and group: the tiles, and what they lost.
+/// Slots of an example and group: the tiles, and what they lost; one if there is one position.
 pub(crate) fn slots(positions: usize) -> usize {
-    let tiles = tiles(positions);
-    tiles * (tiles + 1) / 2 + 1
+    if positions == 1 { 1 } else { pairs_of_tiles(positions) + 1 }
+}
+
+/// Tiles on and above the diagonal.
+pub(crate) fn pairs_of_tiles(positions: usize) -> usize {
+    let tiles = if positions == 1 { 0 } else { tiles(positions) };
+    tiles * (tiles + 1) / 2
 }
 
 /// Terms that are added up one after the other for a sum over pairs, in all its levels: the strips of both products, a
@@ -54,12 +59,14 @@ pub(crate) fn gram(
 ) {
     let positions = comptime!(views * g.area());
     let tiles = comptime!(tiles(positions));
-    let last = comptime!(tiles * (tiles + 1) / 2);
+    let last = comptime!(pairs_of_tiles(positions));
     let group = CUBE_POS_Y as usize;
     let example = CUBE_POS_Z as usize;
     let index = CUBE_POS_X as usize;
     let mut found = 0.0f32;
-    if index == last {
+    if comptime!(positions == 1) {
+        found += single(x, dy, vanished, example, group, g);
+    } else if index == last {
         found += lost(x, dy, error, vanished, example, group, g, views);
     } else {
         let mut down = 0;
@@ -184,6 +191,50 @@ fn products(strip: &Shared<[f32]>, sums: &mut Array<f32>) {
     for i in 0..comptime!(PART * PART) {
         sums[i] += parts[i];
     }
+}
+
+/// The squared norm if there is one position, made larger by what may have vanished.
+#[cube]
+fn single(
+    x: &[f32],
+    dy: &[f32],
+    vanished: f32,
+    example: usize,
+    group: usize,
+    #[comptime] g: Geometry,
+) -> f32 {
+    let plane = (example * comptime!(g.groups) + group) * comptime!(g.inner * g.plane());
+    let mut inputs = 0.0f32;
+    for block in 0..comptime!(g.window().div_ceil(UNITS)) {
+        let at = block * UNITS + UNIT_POS as usize;
+        if at < comptime!(g.window()) {
+            // The window begins outside of the image by its padding.
+            let tap = at % comptime!(g.taps());
+            let row = tap / comptime!(g.kernel);
+            let column = tap % comptime!(g.kernel);
+            if row >= comptime!(g.padding)
+                && row < comptime!(g.height + g.padding)
+                && column >= comptime!(g.padding)
+                && column < comptime!(g.width + g.padding)
+            {
+                let pixel = (row - comptime!(g.padding)) * comptime!(g.width) + column
+                    - comptime!(g.padding);
+                let value = x[plane + at / comptime!(g.taps()) * comptime!(g.plane()) + pixel];
+                inputs += value * value;
+            }
+        }
+    }
+    let mut gradients = 0.0f32;
+    for block in 0..comptime!(g.outer.div_ceil(UNITS)) {
+        let channel = block * UNITS + UNIT_POS as usize;
+        if channel < comptime!(g.outer) {
+            let value = dy[(example * comptime!(g.groups) + group) * comptime!(g.outer) + channel];
+            gradients += value * value;
+        }
+    }
+    let inputs = 1.0f32 + sum_of_units(inputs);
+    let gradients = sum_of_units(gradients);
+    inputs * gradients + vanished * comptime!(g.outer as f32) * inputs
 }
 
 /// What the tiles of an example can have lost, at most.

@@ -1,0 +1,210 @@
+//! Steps of training on made-up examples, to be counted and timed. Nothing here is private, and nothing is trained.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use cubecl::dry_run::DryRun;
+use cubecl::ir::{ElemType, FloatKind};
+use cubecl::logging::{LaunchObservation, LaunchObserver};
+use cubecl::std::throughput::measure_peak_throughput;
+use cubecl::throughput::{MemoryAccess, ThroughputKey, ThroughputMode};
+use cubecl::{MemoryScope, client::Client};
+use mf_core::Sgd;
+
+use super::engine::{GpuEngine, Traffic};
+use super::network::Network;
+use super::resident::{ByteImages, Resident, Shown, ViewPlace};
+use super::work::Work;
+use crate::engine::batch::Batch;
+use crate::engine::device::Device;
+use crate::engine::error::EngineError;
+use crate::engine::gradient_engine::GradientEngine;
+use crate::engine::options::EngineOptions;
+use crate::mechanism::FixedNoise;
+use crate::model::{Architecture, Shape, initial_parameters};
+use crate::seeds::RunSeed;
+
+/// What one step asks of a device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepCounts {
+    /// Kernels that are started, by name.
+    pub kernels: BTreeMap<String, usize>,
+    /// All of them.
+    pub dispatches: usize,
+    /// Those of a step without clipping and noise.
+    pub plain_dispatches: usize,
+    /// Uploads and reads of the step.
+    pub traffic: Traffic,
+    /// Memory of the device after the step, data set included.
+    pub device_bytes: u64,
+    /// Per image.
+    pub work: Work,
+}
+
+/// What a device can do at most, as cubecl measures it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DeviceLimits {
+    /// Multiplications and additions of f32 per second.
+    pub flops: Option<f64>,
+    /// Bytes copied per second, both directions counted.
+    pub bytes: Option<f64>,
+    /// Seconds to start a kernel.
+    pub launch: Option<f64>,
+}
+
+/// An engine with a run on its device.
+#[derive(Debug)]
+pub struct StepRig {
+    engine: GpuEngine,
+    resident: Resident,
+    architecture: Architecture,
+    parameters: Vec<f32>,
+    batch: usize,
+    sgd: Sgd,
+}
+
+#[derive(Default)]
+struct Counter(Mutex<BTreeMap<String, usize>>);
+
+impl LaunchObserver for Counter {
+    fn launched(&self, kernel: &'static str) {
+        let name = kernel.split('<').next().unwrap_or(kernel).rsplit("::").next();
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *counts.entry(name.unwrap_or(kernel).to_owned()).or_default() += 1;
+    }
+}
+
+impl StepRig {
+    /// A run with a data set of so many examples, in batches of so many.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn new(
+        architecture: &Architecture,
+        device: Device,
+        batch: usize,
+        examples: usize,
+    ) -> Result<Self, EngineError> {
+        let options = EngineOptions { microbatch: batch, ..EngineOptions::default() };
+        let mut engine = GpuEngine::new(architecture, device, options)?;
+        let parameters = initial_parameters(architecture, RunSeed(1));
+        let (channels, height, width) = match architecture.input() {
+            Shape::Image { channels, height, width } => (channels, height, width),
+            Shape::Vector { features } => (features, 1, 1),
+        };
+        let numbers = architecture.input().len();
+        let bytes: Vec<u8> = (0..examples * numbers).map(|i| (i * 7919 % 251) as u8).collect();
+        let classes = architecture.output().len();
+        let labels: Vec<u16> = (0..examples).map(|i| (i % classes) as u16).collect();
+        let images = ByteImages {
+            bytes: &bytes,
+            labels: &labels,
+            table: &std::array::from_fn(|byte| byte as f32 / 127.5 - 1.0),
+            channels,
+            height,
+            width,
+            padding: 0,
+            reflect: false,
+        };
+        let momenta = vec![0.0; parameters.len()];
+        let resident = Resident::new(&mut engine, &parameters, &momenta, Some(images))?;
+        let sgd = Sgd::new(1.0, 0.0).map_err(|error| engine.failed(&error.to_string()))?;
+        let architecture = architecture.clone();
+        Ok(Self { engine, resident, architecture, parameters, batch, sgd })
+    }
+
+    /// What the device is.
+    pub fn name(&self) -> String {
+        self.engine.describe().name
+    }
+
+    fn step(&mut self) -> Result<(), EngineError> {
+        if self.resident.is_full() {
+            self.resident.read(&mut self.engine)?;
+        }
+        let slots: Vec<Option<u32>> = (0..self.batch as u32).map(Some).collect();
+        let place = |example| ViewPlace { example, down: 0, right: 0, mirrored: false };
+        let places: Vec<ViewPlace> = (0..self.batch as u32).map(place).collect();
+        let shown = Shown::Stored(&places);
+        let sum = self.resident.clipped_sum(&mut self.engine, &slots, shown, 1.0)?;
+        let low = vec![0; self.parameters.len()];
+        let noise = FixedNoise { exponent: -30, low, high: None, scale: 0.0 };
+        sum.with_noise(noise).step(&mut self.engine, self.sgd, 0.0)
+    }
+
+    /// Seconds of so many steps, from the first to the time when the device has made all of them.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn seconds(&mut self, steps: usize) -> Result<f64, EngineError> {
+        let start = Instant::now();
+        for _ in 0..steps {
+            self.step()?;
+        }
+        self.resident.read(&mut self.engine)?;
+        Ok(start.elapsed().as_secs_f64())
+    }
+
+    /// Counts a step without making it: kernels are compiled and dropped. No kernel of any thread runs meanwhile.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn counts(&mut self) -> Result<StepCounts, EngineError> {
+        let _dry = DryRun::new();
+        // The first step asks for memory.
+        self.step()?;
+        let before = self.engine.traffic();
+        let (kernels, stepped) = observed(|| self.step());
+        stepped?;
+        let traffic = self.engine.traffic() - before;
+        let device_bytes = self.engine.client().memory_report(MemoryScope::Device).usage();
+        let numbers = self.architecture.input().len();
+        let images = vec![0.0; self.batch * numbers];
+        let labels = vec![0; self.batch];
+        let batch = Batch::new(&images, &labels);
+        let (plain, summed) = observed(|| self.engine.gradient_sum(&self.parameters, batch));
+        summed?;
+        let once = ["gather", "tally", "update"];
+        let beside = |(name, count): (&String, &usize)| {
+            once.iter().any(|once| name.to_lowercase().starts_with(once)).then_some(*count)
+        };
+        let beside: usize = kernels.iter().filter_map(beside).sum();
+        Ok(StepCounts {
+            dispatches: kernels.values().sum(),
+            plain_dispatches: plain.values().sum::<usize>() + beside,
+            kernels,
+            traffic,
+            device_bytes: device_bytes.bytes_reserved,
+            work: Work::of(&Network::new(&self.architecture, 1)?),
+        })
+    }
+
+    /// What the device can do at most. Takes some seconds.
+    pub fn limits(&self) -> DeviceLimits {
+        let peak = |mode| measured(self.engine.client(), ThroughputKey { mode });
+        let f32 = ElemType::Float(FloatKind::F32);
+        let memory = ThroughputKey { mode: ThroughputMode::memory(MemoryAccess::Copy) };
+        let bytes = measure_peak_throughput(self.engine.client(), memory).ok();
+        DeviceLimits {
+            flops: peak(ThroughputMode::ComputeDirect { dtype: f32 }),
+            bytes: bytes.map(|value| value.bytes_per_s(&memory)),
+            launch: peak(ThroughputMode::Launch).map(f64::recip),
+        }
+    }
+}
+
+fn measured(client: &Client, key: ThroughputKey) -> Option<f64> {
+    let value = measure_peak_throughput(client, key).ok()?;
+    Some(value.ops_per_s()).filter(|rate| rate.is_finite())
+}
+
+/// The kernels that some work starts, and what it returns.
+fn observed<R>(work: impl FnOnce() -> R) -> (BTreeMap<String, usize>, R) {
+    let counter = Arc::new(Counter::default());
+    let watching = LaunchObservation::new(counter.clone());
+    let result = work();
+    drop(watching);
+    let counts = counter.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    (counts, result)
+}
