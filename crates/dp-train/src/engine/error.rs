@@ -93,6 +93,20 @@ pub enum EngineError {
         /// By how much.
         what: String,
     },
+    /// The device has too little memory.
+    #[error(
+        "the device {device} has too little memory for {images} images at a time: with engine.microbatch = {} half as much is \
+         enough; it said: {reason}",
+        (images / 2).max(1)
+    )]
+    Memory {
+        /// The device.
+        device: Device,
+        /// Images that went through the network together.
+        images: usize,
+        /// What it said.
+        reason: String,
+    },
     /// The device, its driver or burn failed.
     #[error("the device {device} failed: {reason}")]
     Failed {

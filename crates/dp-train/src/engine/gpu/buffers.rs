@@ -7,6 +7,9 @@ use cubecl::server::Handle;
 use super::kernels::UNITS;
 use super::network::{Clipping, Network, Op};
 
+/// Numbers that are found room for in pools of memory: fewer than these.
+const POOLED: usize = 1 << 18;
+
 /// So many numbers of four bytes on the device.
 #[derive(Debug, Clone)]
 pub(super) struct Buffer {
@@ -15,10 +18,21 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    /// Room for so many numbers, and for one at least: nothing empty can be bound.
+    /// Room for so many numbers, and for one at least: nothing empty can be bound. What is large is asked of the driver as it
+    /// is, for pools of memory would round it up.
     pub(super) fn new(client: &Client, length: usize) -> Self {
         let length = length.max(1);
-        Self { handle: client.empty(4 * length), length }
+        let handle = if length < POOLED {
+            client.empty(4 * length)
+        } else {
+            client.memory_dedicated_allocation((), |()| client.empty(4 * length))
+        };
+        Self { handle, length }
+    }
+
+    /// A copy of many numbers that is kept for long.
+    pub(super) fn kept<T: CubeElement>(client: &Client, numbers: &[T]) -> Self {
+        client.memory_dedicated_allocation((), |()| Self::of(client, numbers))
     }
 
     /// A copy of some numbers.
@@ -63,12 +77,10 @@ pub(super) struct Buffers {
     pub(super) norms: Buffer,
     /// Loss and correctness of every image.
     pub(super) measures: Buffer,
-    /// Sums of parts of the batch.
-    pub(super) parts: Buffer,
 }
 
 impl Buffers {
-    pub(super) fn new(client: &Client, network: &Network, images: usize, part: usize) -> Self {
+    pub(super) fn new(client: &Client, network: &Network, images: usize) -> Self {
         let buffer = |length: usize| Buffer::new(client, length * images);
         let examples = images.div_ceil(network.views);
         let per_example = |length: usize| Buffer::new(client, length * examples);
@@ -106,7 +118,6 @@ impl Buffers {
             marks: per_example(1),
             norms: per_example(1),
             measures: buffer(2),
-            parts: Buffer::new(client, network.parameters * examples.div_ceil(part).max(1)),
         }
     }
 

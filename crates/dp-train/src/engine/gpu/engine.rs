@@ -23,8 +23,9 @@ use crate::engine::sizes::{Sizes, check_clip_norm};
 use crate::gradient::{ClipCounts, ClippedSum};
 use crate::model::Architecture;
 
-/// Images that go through the network together if none are asked for: a batch of the paper, 0.6 GB for its ConvNet.
-const DEFAULT_MICROBATCH: usize = 500;
+/// Images that go through the network together if none are asked for: 0.6 GB for the paper's ConvNet, whose batch of 500
+/// they hold.
+const DEFAULT_MICROBATCH: usize = 512;
 
 /// The most images: cubes along one axis of a grid are counted in 16 bits.
 const MOST_IMAGES: usize = 32_768;
@@ -154,6 +155,31 @@ impl GpuEngine {
         self.traffic
     }
 
+    /// Numbers of an image.
+    pub(super) fn pixels(&self) -> usize {
+        self.sizes.pixels
+    }
+
+    /// How many of some examples, of so many views, go through the network together: all, or whole parts of no more images
+    /// than were asked for and than every buffer has room for.
+    pub(super) fn examples_together(&self, examples: usize, views: usize) -> Result<usize, String> {
+        let network = Network::new(&self.architecture, views).map_err(|error| error.to_string())?;
+        let values = network.lengths.iter().copied().max().unwrap_or(1) * views;
+        let numbers = values.max(network.held_row).max(network.slots).max(1);
+        let most = self.client.properties().memory.max_page_size as usize / (4 * numbers);
+        if most < PART {
+            let bytes = 4 * PART * numbers;
+            return Err(format!(
+                "{PART} examples need a buffer of {bytes} bytes, and it has none so large"
+            ));
+        }
+        let asked = (self.microbatch / views).max(1).next_multiple_of(PART);
+        if examples <= asked.min(most) {
+            return Ok(examples.max(1));
+        }
+        Ok(asked.min(most / PART * PART))
+    }
+
     pub(super) fn client(&self) -> &Client {
         &self.client
     }
@@ -199,10 +225,11 @@ impl GpuEngine {
         &'a self,
         parameters: &'a Buffer,
         input: &'a Buffer,
+        parts: (&'a Buffer, usize),
         images: usize,
     ) -> Result<Pass<'a>, String> {
         let (network, buffers) = self.placed.as_ref().ok_or("no memory")?;
-        Ok(Pass { client: &self.client, network, buffers, parameters, input, images })
+        Ok(Pass { client: &self.client, network, buffers, parameters, input, parts, images })
     }
 
     /// Makes an error of a panic in cubecl or a driver.
@@ -219,7 +246,11 @@ impl GpuEngine {
         outcome.map_err(|reason| {
             // What is on the device is not known any more.
             self.placed = None;
-            EngineError::Failed { device: self.device, reason }
+            let device = self.device;
+            if !reason.contains("allocate") && !reason.to_lowercase().contains("out of memory") {
+                return EngineError::Failed { device, reason };
+            }
+            EngineError::Memory { device, images: self.microbatch, reason }
         })
     }
 
@@ -232,7 +263,7 @@ impl GpuEngine {
             self.placed = None;
             let network =
                 Network::new(&self.architecture, views).map_err(|error| error.to_string())?;
-            let buffers = Buffers::new(&self.client, &network, images, PART);
+            let buffers = Buffers::new(&self.client, &network, images);
             self.placed = Some((network, buffers));
         }
         Ok(())
@@ -249,12 +280,12 @@ impl GpuEngine {
         let images = examples * batch.views;
         self.place(images, batch.views)?;
         let (input, labels) = (self.upload(batch.images), self.upload(batch.labels));
-        let pass = self.pass(parameters, &input, images)?;
+        let parts = Buffer::new(&self.client, parameters.length * examples.div_ceil(PART).max(1));
+        let pass = self.pass(parameters, &input, (&parts, 0), images)?;
         pass.forward();
         pass.losses(&labels);
         let buffers = pass.buffers;
-        let parts = pass.network.parameters * examples.div_ceil(PART);
-        let mut wanted = vec![buffers.parts.clone(), buffers.measures.clone()];
+        let mut wanted = vec![parts.clone(), buffers.measures.clone()];
         match clip_norm {
             Some(clip_norm) => {
                 pass.clipped(clip_norm);
@@ -265,7 +296,7 @@ impl GpuEngine {
         let found = self.read(&wanted.iter().collect::<Vec<_>>())?;
         let floats = |at: usize, length: usize| f32::from_bytes(&found[at])[..length].to_vec();
         let marks = found.get(2).map_or(Vec::new(), |b| u32::from_bytes(b)[..examples].to_vec());
-        Ok(Found { parts: floats(0, parts), measures: floats(1, 2 * images), marks })
+        Ok(Found { parts: floats(0, parts.length), measures: floats(1, 2 * images), marks })
     }
 
     /// Shows `take` what was found out about parts of a batch that fit onto the device.
@@ -276,9 +307,9 @@ impl GpuEngine {
         clip_norm: Option<f64>,
         mut take: impl FnMut(Found),
     ) -> Result<(), EngineError> {
-        let together = (self.microbatch / batch.views).max(1);
         let pixels = self.sizes.pixels;
         self.run(|engine| {
+            let together = engine.examples_together(batch.labels.len(), batch.views)?;
             let parameters = engine.upload(parameters);
             for block in batch.chunks(together, pixels) {
                 take(engine.sums(&parameters, block, clip_norm)?);
@@ -327,12 +358,14 @@ impl GradientEngine for GpuEngine {
         let (pixels, classes) = (self.sizes.pixels, self.sizes.classes);
         self.run(|engine| {
             let parameters = engine.upload(parameters);
-            let blocks = images.chunks(engine.microbatch * pixels);
-            for (images, logits) in blocks.zip(logits.chunks_mut(engine.microbatch * classes)) {
+            let together = engine.examples_together(images.len() / pixels, 1)?;
+            let blocks = images.chunks(together * pixels);
+            for (images, logits) in blocks.zip(logits.chunks_mut(together * classes)) {
                 let count = images.len() / pixels;
                 engine.place(count, 1)?;
                 let input = engine.upload(images);
-                let pass = engine.pass(&parameters, &input, count)?;
+                // A forward pass has no sums.
+                let pass = engine.pass(&parameters, &input, (&input, 0), count)?;
                 pass.forward();
                 let last = pass.buffers.values[pass.network.ops.len()].clone();
                 let found = engine.read(&[&last])?;

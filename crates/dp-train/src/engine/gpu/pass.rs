@@ -38,6 +38,8 @@ pub(super) struct Pass<'a> {
     pub(super) parameters: &'a Buffer,
     /// The images.
     pub(super) input: &'a Buffer,
+    /// Where sums of parts go, and which is the first of them.
+    pub(super) parts: (&'a Buffer, usize),
     /// Images, every view counted.
     pub(super) images: usize,
 }
@@ -187,11 +189,14 @@ impl Pass<'_> {
             Kind::Clipped | Kind::Plain => PART * network.views,
         };
         let (columns, rows) = weight_tiles(&g);
-        let parts = images.div_ceil(together);
-        let to = if matches!(kind, Kind::Held { .. }) { &buffers.held } else { &buffers.parts };
+        let rows_of_images = images.div_ceil(together);
+        let (to, first) = match kind {
+            Kind::Held { .. } => (&buffers.held, 0),
+            Kind::Clipped | Kind::Plain => self.parts,
+        };
         weight_gradient::launch(
             client,
-            CubeCount::Static(columns as u32, rows as u32, parts as u32),
+            CubeCount::Static(columns as u32, rows as u32, rows_of_images as u32),
             units(),
             self.value(op).argument(),
             buffers.gradient(op + 1).argument(),
@@ -200,6 +205,7 @@ impl Pass<'_> {
             buffers.squares.argument(),
             images as u32,
             together as u32,
+            first as u32,
             g,
             kind,
             place,
@@ -338,9 +344,10 @@ impl Pass<'_> {
             units(),
             buffers.held.argument(),
             buffers.factors.argument(),
-            buffers.parts.argument(),
+            self.parts.0.argument(),
             self.examples() as u32,
             PART as u32,
+            self.parts.1 as u32,
             range.length as u32,
             Place { row: network.held_row, at: range.held },
             Place { row: network.parameters, at: range.at },

@@ -71,7 +71,9 @@ pub enum Shown<'a> {
 
 /// The data set on the device.
 struct Stored {
-    bytes: Buffer,
+    /// The images, in as many buffers as the device needs for them, and how many are in each.
+    shards: Vec<Buffer>,
+    shard: usize,
     labels: Buffer,
     table: Buffer,
     cut: Cut,
@@ -86,6 +88,8 @@ pub(crate) struct Resident {
     stored: Option<Stored>,
     tallies: Buffer,
     failed: Buffer,
+    /// Of the last step.
+    parts: Option<Buffer>,
     /// Images, examples and empty slots of every step whose numbers were not read yet.
     steps: Vec<[usize; 3]>,
 }
@@ -139,6 +143,7 @@ impl Resident {
                 stored,
                 tallies: Buffer::new(&client, STEPS * TALLIED),
                 failed: Buffer::of(&client, &[0_u32]),
+                parts: None,
                 steps: Vec::new(),
                 client: client.clone(),
             })
@@ -179,23 +184,38 @@ impl Resident {
             if images == 0 {
                 return Ok(None);
             }
-            let (input, labels) = self.show(engine, slots, shown, views)?;
-            let pass = engine.pass(&self.parameters, &input, images)?;
-            pass.forward();
-            pass.losses(&labels);
-            pass.clipped(clip_norm);
-            tally::launch(
-                &self.client,
-                spread(1),
-                units(),
-                pass.buffers.measures.argument(),
-                pass.buffers.marks.argument(),
-                self.tallies.argument(),
-                images as u32,
-                slots.len() as u32,
-                row as u32,
-            );
-            Ok(Some(pass.buffers.parts.clone()))
+            let length = self.parameters.length * slots.len().div_ceil(PART);
+            // That of the step before has been read, or will be before this one is written.
+            let parts = match self.parts.take().filter(|parts| parts.length >= length) {
+                Some(parts) => parts,
+                None => Buffer::new(&self.client, length),
+            };
+            let together = engine.examples_together(slots.len(), views)?;
+            for (i, some) in slots.chunks(together).enumerate() {
+                let (first, examples) = (i * together, some.len());
+                let images = examples * views;
+                let part = shown.part(first, examples, views, engine.pixels());
+                let (input, labels) = self.show(engine, some, part, views)?;
+                let into = (&parts, first / PART);
+                let pass = engine.pass(&self.parameters, &input, into, images)?;
+                pass.forward();
+                pass.losses(&labels);
+                pass.clipped(clip_norm);
+                tally::launch(
+                    &self.client,
+                    spread(1),
+                    units(),
+                    pass.buffers.measures.argument(),
+                    pass.buffers.marks.argument(),
+                    self.tallies.argument(),
+                    images as u32,
+                    examples as u32,
+                    row as u32,
+                    u32::from(first > 0),
+                );
+            }
+            self.parts = Some(parts.clone());
+            Ok(Some(parts))
         })?;
         let empty = slots.iter().filter(|slot| slot.is_none()).count();
         self.steps.push([images - empty * views, slots.len() - empty, empty]);
@@ -259,23 +279,26 @@ impl Resident {
                     [example, moved | u32::from(place.mirrored) << 31]
                 };
                 let words: Vec<u32> = places.iter().enumerate().flat_map(words).collect();
-                let numbers = stored.cut.channels * stored.cut.height * stored.cut.width;
-                let length = images * numbers;
+                let length = images * stored.cut.numbers();
                 let (input, labels) = (engine.input()?, Buffer::new(&self.client, slots.len()));
-                gather::launch(
-                    &self.client,
-                    spread(cubes(length)),
-                    units(),
-                    stored.bytes.argument(),
-                    stored.labels.argument(),
-                    stored.table.argument(),
-                    Buffer::of(&self.client, &words).argument(),
-                    input.argument(),
-                    labels.argument(),
-                    length as u32,
-                    Cut { views, ..stored.cut },
-                );
-                engine.count_upload(4 * words.len());
+                let places = engine.upload(&words);
+                for (i, shard) in stored.shards.iter().enumerate() {
+                    gather::launch(
+                        &self.client,
+                        spread(cubes(length)),
+                        units(),
+                        shard.argument(),
+                        stored.labels.argument(),
+                        stored.table.argument(),
+                        places.argument(),
+                        input.argument(),
+                        labels.argument(),
+                        length as u32,
+                        (i * stored.shard) as u32,
+                        stored.shard as u32,
+                        Cut { views, ..stored.cut },
+                    );
+                }
                 Ok((input, labels))
             }
             (Shown::Given(batch), _) => {
@@ -335,19 +358,42 @@ impl Stored {
             word[..four.len()].copy_from_slice(four);
             u32::from_le_bytes(word)
         };
-        let words: Vec<u32> = bytes.chunks(4).map(word).collect();
+        let cut = Cut { channels, height, width, padding, reflect, views: 1 };
+        let most = client.properties().memory.max_page_size as usize;
+        let shard = (most / cut.numbers()).clamp(1, labels.len().max(1));
+        let shards = bytes.chunks(shard * cut.numbers()).map(|bytes| {
+            let words: Vec<u32> = bytes.chunks(4).map(word).collect();
+            Buffer::kept(client, &words)
+        });
+        let shards = shards.collect();
         let classes: Vec<u32> = labels.iter().map(|&label| u32::from(label)).collect();
         Self {
-            bytes: Buffer::of(client, &words),
+            shards,
+            shard,
             labels: Buffer::of(client, &classes),
             table: Buffer::of(client, table),
-            cut: Cut { channels, height, width, padding, reflect, views: 1 },
+            cut,
             examples: labels.len(),
         }
     }
 }
 
+impl<'a> Shown<'a> {
+    /// What some slots show.
+    fn part(self, first: usize, count: usize, views: usize, pixels: usize) -> Self {
+        match self {
+            Self::Stored(places) => Self::Stored(&places[first * views..][..count * views]),
+            Self::Given(batch) => Self::Given(batch.examples(first..first + count, pixels)),
+        }
+    }
+}
+
 impl Cut {
+    /// Of one image.
+    fn numbers(&self) -> usize {
+        self.channels * self.height * self.width
+    }
+
     fn views_of(&self, shown: &Shown<'_>, slots: usize) -> usize {
         match shown {
             Shown::Stored(places) => places.len() / slots.max(1),

@@ -47,7 +47,7 @@ pub(crate) struct BenchFeatures {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct BenchEngine {
     /// What computes; all but cpu need the Cargo feature of that name
     #[arg(long, value_enum, value_delimiter = ',', default_value = "cpu")]
@@ -77,6 +77,10 @@ pub(crate) struct BenchEngine {
     /// How 3 x 3 convolutions are computed
     #[arg(long, value_enum, value_delimiter = ',', default_value = "winograd")]
     pub(crate) convolution: Vec<ConvolutionMethod>,
+
+    /// On GPUs, measure burn's own operations too, in turns
+    #[arg(long)]
+    pub(crate) beside_burn: bool,
 
     /// How often everything is measured, after one round that is not counted
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]

@@ -1,6 +1,8 @@
 //! `bandroot bench engine`: how fast gradients are on this machine, beside what it can do at most.
 
 mod features;
+#[cfg(feature = "gpu")]
+mod gpu;
 
 use std::hint::black_box;
 use std::num::NonZeroUsize;
@@ -56,6 +58,17 @@ pub(crate) fn run(command: &Bench) -> anyhow::Result<()> {
 }
 
 fn engine(arguments: &BenchEngine) -> anyhow::Result<()> {
+    let (gpus, others): (Vec<Device>, Vec<Device>) = arguments
+        .device
+        .iter()
+        .partition(|device| matches!(device, Device::Gpu | Device::GpuSoftware));
+    for device in gpus {
+        bench_gpu(arguments, device)?;
+    }
+    if others.is_empty() {
+        return Ok(());
+    }
+    let arguments = &BenchEngine { device: others, ..arguments.clone() };
     let mut reports = Vec::new();
     for &convolution in &arguments.convolution {
         for &batch in &arguments.batch {
@@ -67,6 +80,17 @@ fn engine(arguments: &BenchEngine) -> anyhow::Result<()> {
         return output::print(&objects?.concat());
     }
     output::print(&if let [report] = &reports[..] { text(report) } else { table(&reports) })
+}
+
+/// GPUs have limits of their own, and steps that are counted.
+fn bench_gpu(arguments: &BenchEngine, device: Device) -> anyhow::Result<()> {
+    #[cfg(feature = "gpu")]
+    return gpu::run(arguments, device);
+    #[cfg(not(feature = "gpu"))]
+    {
+        let _ = arguments;
+        Err(dp_train::engine::EngineError::NotBuilt { device }.into())
+    }
 }
 
 /// An engine and what was measured of it: the seconds of forward, plain, private and sgemm in every round.

@@ -39,7 +39,7 @@ fn pixel(
     }
 }
 
-/// One number of one view. A place is two words: the example, and its move down, its move right (12 bits each) and,
+/// One number of one view, if its example is one of those in `bytes`: `first` and `count - 1` behind it. A place is two words: the example, and its move down, its move right (12 bits each) and,
 /// in the highest bit, whether it is mirrored. `table` is what a model sees of a byte.
 #[cube(launch)]
 pub(crate) fn gather(
@@ -50,6 +50,8 @@ pub(crate) fn gather(
     images: &mut [f32],
     chosen: &mut [u32],
     length: u32,
+    first: u32,
+    count: u32,
     #[comptime] cut: Cut,
 ) {
     let index = position();
@@ -61,7 +63,7 @@ pub(crate) fn gather(
         let place = places[2 * image + 1];
         if example == ABSENT {
             images[index] = 0.0f32;
-        } else {
+        } else if example >= first && example - first < count {
             let y = at / comptime!(cut.width) % comptime!(cut.height);
             let x = at % comptime!(cut.width);
             let mirrored = place >> 31u32 == 1u32;
@@ -73,7 +75,7 @@ pub(crate) fn gather(
             let mut byte = 0u32;
             if row_there && column_there {
                 let channel = at / comptime!(cut.height * cut.width);
-                let from = example as usize * numbers
+                let from = (example - first) as usize * numbers
                     + (channel * comptime!(cut.height) + row) * comptime!(cut.width)
                     + column;
                 byte = bytes[from / 4] >> ((from % 4) as u32 * 8u32) & 0xffu32;

@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use super::elementwise::position;
 use super::weight_gradient::Place;
 
-/// One weight of one part: `to[part] = sum_j factor_j held[j]` over the part's examples, `together` of them. An example with
+/// One weight of one part, which is row `first_part + CUBE_POS_Y`: `to[part] = sum_j factor_j held[j]` over the part's examples, `together` of them. An example with
 /// factor 0 is left out whatever it holds. In a plain sum all factors are 1.
 #[cube(launch)]
 pub(crate) fn held_sum(
@@ -14,6 +14,7 @@ pub(crate) fn held_sum(
     to: &mut [f32],
     examples: u32,
     together: u32,
+    first_part: u32,
     length: u32,
     #[comptime] from: Place,
     #[comptime] place: Place,
@@ -34,6 +35,8 @@ pub(crate) fn held_sum(
                 sum += factor * held[example * comptime!(from.row) + comptime!(from.at) + weight];
             }
         }
-        to[CUBE_POS_Y as usize * comptime!(place.row) + comptime!(place.at) + weight] = sum;
+        to[(first_part + CUBE_POS_Y) as usize * comptime!(place.row)
+            + comptime!(place.at)
+            + weight] = sum;
     }
 }

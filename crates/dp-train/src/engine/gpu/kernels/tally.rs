@@ -8,7 +8,7 @@ use super::reduction::sum_of_units;
 /// Numbers of a step: the sum of losses, correct images, clipped examples, examples that are not finite.
 pub(crate) const TALLIED: usize = 4;
 
-/// One cube adds up a step. Counts are exact below 2^24.
+/// One cube adds up a step, or more of one. Counts are exact below 2^24.
 #[cube(launch)]
 pub(crate) fn tally(
     measures: &[f32],
@@ -17,6 +17,7 @@ pub(crate) fn tally(
     images: u32,
     examples: u32,
     row: u32,
+    more: u32,
 ) {
     let mut loss = 0.0f32;
     let mut correct = 0.0f32;
@@ -42,9 +43,10 @@ pub(crate) fn tally(
     let bad = sum_of_units(bad);
     if UNIT_POS == 0 {
         let first = row as usize * TALLIED;
-        to[first] = loss;
-        to[first + 1] = correct;
-        to[first + 2] = clipped;
-        to[first + 3] = bad;
+        let before = more != 0u32;
+        to[first] = select(before, to[first], 0.0f32) + loss;
+        to[first + 1] = select(before, to[first + 1], 0.0f32) + correct;
+        to[first + 2] = select(before, to[first + 2], 0.0f32) + clipped;
+        to[first + 3] = select(before, to[first + 3], 0.0f32) + bad;
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Place {
     pub(crate) at: usize,
 }
 
-/// One tile of the gradient of a row: images `CUBE_POS_Z * together` and so many.
+/// One tile of the gradient of a row: images `CUBE_POS_Z * together` and so many. It is row `first_part + CUBE_POS_Z`.
 #[cube(launch)]
 pub(crate) fn weight_gradient(
     x: &[f32],
@@ -45,6 +45,7 @@ pub(crate) fn weight_gradient(
     squares: &mut [f32],
     images: u32,
     together: u32,
+    first_part: u32,
     #[comptime] g: Geometry,
     #[comptime] kind: Kind,
     #[comptime] place: Place,
@@ -177,8 +178,9 @@ pub(crate) fn weight_gradient(
                     channel * window + column,
                     comptime!(g.weights()) + channel,
                 );
-                to[CUBE_POS_Z as usize * comptime!(place.row) + comptime!(place.at) + index] =
-                    value;
+                to[(first_part + CUBE_POS_Z) as usize * comptime!(place.row)
+                    + comptime!(place.at)
+                    + index] = value;
                 square += value * value;
             }
         }

@@ -297,3 +297,25 @@ fn what_is_not_in_the_slots_is_refused_and_ends_the_run() {
         assert!(matches!(found, Err(Failed::Training(TrainingError::Ended))), "{found:?}");
     }
 }
+
+#[test]
+fn a_batch_that_does_not_fit_at_once_is_summed_in_pieces() {
+    let Some(gpu) = gpu() else { return };
+    let data = Data::new();
+    let [whole, pieces] = [0, 16].map(|microbatch| {
+        let options = EngineOptions { microbatch, ..EngineOptions::default() };
+        let mut engine = GpuEngine::new(&model(), gpu, options).unwrap();
+        let images = Some(data.images(0, false));
+        let mut run =
+            ResidentTraining::new(start(Sampling::FixedOrder), &mut engine, images).unwrap();
+        steps(&mut run, &mut engine, 2);
+        let (training, seen) = run.read(&mut engine).unwrap();
+        (training.parameters().to_vec(), seen)
+    });
+    assert_eq!(whole.0, pieces.0);
+    for ((metrics, counts), (of_pieces, of_counts)) in whole.1.iter().zip(&pieces.1) {
+        assert_eq!((metrics.images, metrics.correct), (of_pieces.images, of_pieces.correct));
+        assert_eq!(counts, of_counts);
+        assert!((metrics.loss_sum - of_pieces.loss_sum).abs() < 1e-5 * metrics.loss_sum);
+    }
+}
