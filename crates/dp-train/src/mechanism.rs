@@ -170,7 +170,6 @@ impl Mechanism {
 
 /// The noise of a step for a device, as multiples of a power of two.
 #[cfg(feature = "gpu")]
-#[derive(Debug)]
 pub(crate) struct FixedNoise {
     /// Of the power of two.
     pub(crate) exponent: i32,
@@ -180,6 +179,14 @@ pub(crate) struct FixedNoise {
     pub(crate) high: Option<Vec<u32>>,
     /// What a multiple is worth in a gradient: the power of two over the batch size.
     pub(crate) scale: f32,
+}
+
+/// Without the noise: who sees it can subtract it.
+#[cfg(feature = "gpu")]
+impl std::fmt::Debug for FixedNoise {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FixedNoise({} entries, not shown)", self.low.len())
+    }
 }
 
 /// By how much of the clip norm the rounding to the device's grid may move a sum, over all of the blocks that an example can
@@ -198,7 +205,7 @@ impl Mechanism {
     /// secret. It is at most 2^-28 of the noise, unless that is next to nothing.
     ///
     /// # Errors
-    /// As [`privatize`](Self::privatize).
+    /// As [`privatize`](Self::privatize), and [`MechanismError::Device`] if the noise is no number of the device's.
     pub(crate) fn privatize_resident<'a>(
         &mut self,
         sum: ResidentSum<'a>,
@@ -209,23 +216,29 @@ impl Mechanism {
         }
         let mut row = vec![0.0; sum.dim()];
         self.stream.add_next(self.noise_std, &mut row)?;
-        Ok(sum.with_noise(self.fixed(&row)))
+        let noise = self.fixed(&row).ok_or(MechanismError::Device { clip_norm: self.clip_norm })?;
+        Ok(sum.with_noise(noise))
     }
 
-    /// A row of noise on the device's grid.
-    fn fixed(&self, row: &[f64]) -> FixedNoise {
+    /// A row of noise on the device's grid, if its numbers have less than 61 bits.
+    fn fixed(&self, row: &[f64]) -> Option<FixedNoise> {
         let exponent = self.exponent(row.len());
         let grid = f64::from(exponent).exp2();
         let whole = |noise: &f64| (noise / grid).round() as i64;
+        let most = row.iter().fold(0.0_f64, |most, noise| most.max((noise / grid).abs()));
+        let scale = (grid / self.batch_size as f64) as f32;
+        if most >= 61.0_f64.exp2() || !scale.is_normal() {
+            return None;
+        }
         // Words of 32 bits reach to eight standard deviations at least.
         let narrow = row.iter().all(|noise| i32::try_from(whole(noise)).is_ok());
         let high = || row.iter().map(|noise| (whole(noise) >> 32) as u32).collect();
-        FixedNoise {
+        Some(FixedNoise {
             exponent,
             low: row.iter().map(|noise| whole(noise) as u32).collect(),
             high: (!narrow).then(high),
-            scale: (grid / self.batch_size as f64) as f32,
-        }
+            scale,
+        })
     }
 
     /// Of the device's grid.
@@ -245,6 +258,15 @@ pub enum MechanismError {
     /// There is no noise for it.
     #[error(transparent)]
     Noise(#[from] NoiseError),
+    /// The noise is too large or too small for the numbers of a GPU.
+    #[error(
+        "noise for clip norm {clip_norm} is too large or too small for the numbers of a GPU: take the device cpu, or a clip \
+         norm nearer to 1"
+    )]
+    Device {
+        /// The plan's clip norm.
+        clip_norm: f64,
+    },
     /// The sum was clipped to another norm than the noise is for.
     #[error("the noise is for clip norm {expected}, but the sum was clipped to {found}")]
     ClipNorm {

@@ -15,8 +15,8 @@ pub struct Engine {
     /// of this name (`gpu` for `gpu-software`).
     #[serde(default)]
     pub device: Device,
-    /// Examples that go through the network together, at most 16 on the device `cpu` and 32 on others; chosen by
-    /// the engine if left out.
+    /// Examples that go through the network together, at most 16 on the device `cpu` and 32 on those of burn; on a GPU
+    /// images, with whole batches of up to 512 if left out. Less needs less memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub microbatch: Option<usize>,
     /// Threads on the CPU; one per core if left out.

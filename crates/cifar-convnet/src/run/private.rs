@@ -26,25 +26,41 @@ impl PrivateRun {
         Self::Here(Box::new(training))
     }
 
-    /// The run, but for what is on a device only: its parameters and its momentum.
-    pub(super) fn training(&self) -> &Training {
-        match self {
-            Self::Here(training) => training,
-            #[cfg(feature = "gpu")]
-            Self::OnDevice(resident) => resident.last_read(),
-        }
-    }
-
     /// The run.
     ///
     /// # Panics
     /// If steps were taken on a device since it was last [read](Self::read).
-    pub(super) fn read_training(&self) -> &Training {
-        #[cfg(feature = "gpu")]
-        if let Self::OnDevice(resident) = self {
-            assert_eq!(resident.unread(), 0, "the device is read first");
+    pub(super) fn training(&self) -> &Training {
+        match self {
+            Self::Here(training) => training,
+            #[cfg(feature = "gpu")]
+            Self::OnDevice(resident) => resident.training().expect("the device is read first"),
         }
-        self.training()
+    }
+
+    pub(super) fn steps_taken(&self) -> usize {
+        match self {
+            Self::Here(training) => training.steps_taken(),
+            #[cfg(feature = "gpu")]
+            Self::OnDevice(resident) => resident.steps_taken(),
+        }
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        match self {
+            Self::Here(training) => training.is_finished(),
+            #[cfg(feature = "gpu")]
+            Self::OnDevice(resident) => resident.is_finished(),
+        }
+    }
+
+    /// The learning rate of a step.
+    pub(super) fn learning_rate(&self, step: usize) -> f32 {
+        match self {
+            Self::Here(training) => training.learning_rate(step),
+            #[cfg(feature = "gpu")]
+            Self::OnDevice(resident) => resident.learning_rate(step),
+        }
     }
 
     /// Brings the run to the engine's device, if that can keep it, with its data set if it is one of bytes.

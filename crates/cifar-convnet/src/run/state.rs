@@ -126,7 +126,7 @@ impl State {
 
     pub(super) fn parameters(&self) -> &[f32] {
         match self {
-            State::Private(run) => run.read_training().parameters(),
+            State::Private(run) => run.training().parameters(),
             State::NonPrivate(training, _) => training.parameters(),
         }
     }
@@ -141,14 +141,14 @@ impl State {
 
     pub(super) fn steps_taken(&self) -> usize {
         match self {
-            State::Private(run) => run.training().steps_taken(),
+            State::Private(run) => run.steps_taken(),
             State::NonPrivate(training, _) => training.steps_taken(),
         }
     }
 
     pub(super) fn is_finished(&self) -> bool {
         match self {
-            State::Private(run) => run.training().is_finished(),
+            State::Private(run) => run.is_finished(),
             State::NonPrivate(training, _) => training.is_finished(),
         }
     }
@@ -156,7 +156,7 @@ impl State {
     /// The learning rate of a step.
     pub(super) fn learning_rate(&self, step: usize) -> f32 {
         match self {
-            State::Private(run) => run.training().learning_rate(step),
+            State::Private(run) => run.learning_rate(step),
             State::NonPrivate(training, _) => training.learning_rate(step),
         }
     }
@@ -165,7 +165,7 @@ impl State {
     pub(super) fn bytes(&self, seal: &Seal, note: &[u8]) -> anyhow::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         match self {
-            State::Private(run) => run.read_training().save(&mut bytes, seal, note)?,
+            State::Private(run) => run.training().save(&mut bytes, seal, note)?,
             State::NonPrivate(training, _) => training.save(&mut bytes, seal, note)?,
         }
         Ok(bytes)

@@ -47,12 +47,28 @@ pub enum EngineError {
         found: usize,
     },
     /// What is shown is not what the slots of a step hold.
-    #[error("the step has {expected} slots, but {found} other images are shown")]
-    Slots {
+    #[error("what is shown are not the {slots} examples of the step, or not views of their images")]
+    Shown {
         /// Slots of the step.
-        expected: usize,
-        /// What was shown.
-        found: usize,
+        slots: usize,
+    },
+    /// A run was begun on another engine.
+    #[error("the run is on another engine's device, or for another model")]
+    OtherEngine,
+    /// Images that do not fit the model, or have other numbers than their sizes say.
+    #[error(
+        "images of {channels} x {height} x {width} with padding {padding} do not fit the model, or there are not as many bytes and \
+         labels of its classes"
+    )]
+    Stored {
+        /// Of one image.
+        channels: usize,
+        /// Of one image.
+        height: usize,
+        /// Of one image.
+        width: usize,
+        /// Around it.
+        padding: usize,
     },
     /// An example without any view has no gradient.
     #[error("every example needs at least one view")]

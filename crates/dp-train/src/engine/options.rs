@@ -20,7 +20,8 @@ pub struct EngineOptions {
     /// Threads; 0 for one per core.
     pub threads: usize,
     /// Examples that go through the network together; 0 for the default. At most 16 on the CPU and 32 on burn's
-    /// devices: they are added up in f32, and the noise allows for the rounding of so many.
+    /// devices: they are added up in f32, and the noise allows for the rounding of so many. On a GPU, images: its memory is
+    /// the limit, for examples are added up in f32 in parts of 16.
     pub microbatch: usize,
     /// How 3 x 3 convolutions are computed.
     pub convolution: ConvolutionMethod,

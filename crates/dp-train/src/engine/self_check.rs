@@ -25,7 +25,7 @@ const TOLERANCE: f64 = 1e-3;
 /// A clip norm that every gradient exceeds, and one that none does.
 const CLIP_NORMS: [f64; 2] = [1e-6, 1e6];
 
-/// The largest difference of the device's sums from those of the CPU engine, relative to them. As much work as a
+/// The largest difference of the device's sums from those of the CPU engine, relative to them, for examples of so many views. As much work as a
 /// microbatch three times, and the same on the CPU.
 ///
 /// # Errors
@@ -34,6 +34,7 @@ pub(super) fn deviation(
     engine: &mut dyn GradientEngine,
     architecture: &Architecture,
     (device, microbatch): (Device, usize),
+    views: usize,
 ) -> Result<f64, EngineError> {
     let options = EngineOptions { convolution: ConvolutionMethod::Direct, ..Default::default() };
     let mut reference = cpu::Engine::new(architecture, options)?;
@@ -41,13 +42,13 @@ pub(super) fn deviation(
     let mut rng = RunSeed(0).stream(Purpose::Audit);
     // In [-1, 1), as images are.
     let mut pixel = || (rng.next_u32() >> 8) as f32 / (1 << 23) as f32 - 1.0;
-    let mut images: Vec<f32> = (0..examples * pixels).map(|_| pixel()).collect();
+    let mut images: Vec<f32> = (0..examples * views * pixels).map(|_| pixel()).collect();
     let classes = architecture.output().len() as u32;
     let labels: Vec<u32> = (0..examples as u32).map(|example| example % classes.max(1)).collect();
     let parameters = initial_parameters(architecture, RunSeed(0));
     let mut worst = 0.0_f64;
     let mut compare = |images: &[f32], clip_norm: f64| {
-        let batch = Batch::new(images, &labels);
+        let batch = Batch::new(images, &labels).with_views(views);
         let (expected, _) = reference.clipped_sum(&parameters, batch, clip_norm)?;
         let (found, _) = engine.clipped_sum(&parameters, batch, clip_norm)?;
         let counts = (expected.counts(), found.counts());
@@ -67,7 +68,7 @@ pub(super) fn deviation(
     }
     // In the part of a microbatch, and in the whole one.
     for example in [examples - 1, 1] {
-        images[example * pixels..][..pixels].fill(f32::INFINITY);
+        images[example * views * pixels..][..pixels].fill(f32::INFINITY);
     }
     compare(&images, CLIP_NORMS[0])?;
     Ok(worst)
@@ -168,7 +169,7 @@ mod tests {
         let model = classifier((2, 6, 6), vec![Layer::conv(2, 4, 3), Layer::Relu]);
         for fault in [Fault::None, Fault::Gradient, Fault::Lost, Fault::Norms, Fault::Finite] {
             let engine = cpu::Engine::new(&model, EngineOptions::default()).unwrap();
-            let found = deviation(&mut Faulty { engine, fault }, &model, (Device::Gpu, 8));
+            let found = deviation(&mut Faulty { engine, fault }, &model, (Device::Gpu, 8), 1);
             match (fault, found) {
                 (Fault::None, Ok(deviation)) => assert!(deviation < 1e-5, "{deviation}"),
                 (Fault::None, Err(error)) => panic!("{error}"),

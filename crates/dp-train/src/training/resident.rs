@@ -119,8 +119,8 @@ impl ResidentTraining {
         self.training.learning_rate(step)
     }
 
-    /// The run as it was when it was last read.
-    pub fn last_read(&self) -> &Training {
-        &self.training
+    /// The run, unless some of it is on the device only: after [`read`](Self::read) and before the next step.
+    pub fn training(&self) -> Option<&Training> {
+        (self.unread() == 0 && !self.ended).then_some(&self.training)
     }
 }

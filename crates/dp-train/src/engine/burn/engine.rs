@@ -60,7 +60,7 @@ impl BurnEngine {
     /// [`EngineError::Disagrees`] if their clipped sums differ by more than rounding, and if one of them fails.
     pub fn checked(mut self, architecture: &Architecture) -> Result<Self, EngineError> {
         let opened = (self.model.device, self.microbatch);
-        self.deviation = Some(self_check::deviation(&mut self, architecture, opened)?);
+        self.deviation = Some(self_check::deviation(&mut self, architecture, opened, 1)?);
         Ok(self)
     }
 }

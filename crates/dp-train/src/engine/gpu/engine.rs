@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::ops::Sub;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cubecl::bytes::Bytes;
 use cubecl::client::Client;
@@ -11,6 +12,7 @@ use cubecl::prelude::CubeElement;
 
 use super::adapter;
 use super::buffers::{Buffer, Buffers};
+use super::kernels::ledger::{FAILED, WORDS};
 use super::network::Network;
 use super::pass::{PART, Pass};
 use crate::engine::batch::{Batch, BatchMetrics};
@@ -40,10 +42,16 @@ pub struct GpuEngine {
     microbatch: usize,
     /// The network for the views of the last batch, and its memory.
     placed: Option<(Network, Buffers)>,
-    /// How far its sums were from those of the CPU engine, if they were compared.
+    /// The views that it was compared with the CPU engine for, if it is to be.
+    compared: Option<Vec<usize>>,
+    /// How far its sums were from those of the CPU engine then.
     deviation: Option<f64>,
     traffic: Traffic,
+    /// Its number in this process: a run stays with its engine.
+    number: u64,
 }
+
+static ENGINES: AtomicU64 = AtomicU64::new(0);
 
 /// What went to a device and came back, besides kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -110,7 +118,7 @@ impl GpuEngine {
         let sizes = Sizes::of(architecture)?;
         let (client, name) = adapter::open(device)?;
         let architecture = architecture.clone();
-        let (placed, deviation, traffic) = (None, None, Traffic::default());
+        let (placed, compared, deviation) = (None, None, None);
         Ok(Self {
             device,
             name,
@@ -119,8 +127,10 @@ impl GpuEngine {
             sizes,
             microbatch,
             placed,
+            compared,
             deviation,
-            traffic,
+            traffic: Traffic::default(),
+            number: ENGINES.fetch_add(1, Ordering::Relaxed),
         })
     }
 
@@ -129,11 +139,25 @@ impl GpuEngine {
     /// # Errors
     /// [`EngineError::Disagrees`] if their clipped sums differ by more than rounding, and if one of them fails.
     pub fn checked(mut self) -> Result<Self, EngineError> {
+        self.compared = Some(Vec::new());
+        self.compare(1)?;
+        Ok(self)
+    }
+
+    /// Compares the engine with the CPU's for examples of so many views, if it is one that is compared and that was not done:
+    /// other views are other kernels.
+    pub(super) fn compare(&mut self, views: usize) -> Result<(), EngineError> {
+        match &mut self.compared {
+            Some(compared) if !compared.contains(&views) => compared.push(views),
+            _ => return Ok(()),
+        }
         let architecture = self.architecture.clone();
         // Two whole parts: what is the same for every part need not be compared more often.
         let opened = (self.device, 2 * PART);
-        self.deviation = Some(self_check::deviation(&mut self, &architecture, opened)?);
-        Ok(self)
+        let found = self_check::deviation(self, &architecture, opened, views);
+        let found = found.inspect_err(|_| self.compared = Some(Vec::new()))?;
+        self.deviation = Some(self.deviation.map_or(found, |before| before.max(found)));
+        Ok(())
     }
 
     /// The norm of every example's gradient as clipping sees it.
@@ -153,6 +177,14 @@ impl GpuEngine {
     /// What went to the device and came back since the engine was opened, besides kernels.
     pub fn traffic(&self) -> Traffic {
         self.traffic
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn sizes(&self) -> Sizes {
+        self.sizes
     }
 
     /// Numbers of an image.
@@ -226,10 +258,20 @@ impl GpuEngine {
         parameters: &'a Buffer,
         input: &'a Buffer,
         parts: (&'a Buffer, usize),
+        ledger: (&'a Buffer, u32),
         images: usize,
     ) -> Result<Pass<'a>, String> {
         let (network, buffers) = self.placed.as_ref().ok_or("no memory")?;
-        Ok(Pass { client: &self.client, network, buffers, parameters, input, parts, images })
+        Ok(Pass {
+            client: &self.client,
+            network,
+            buffers,
+            parameters,
+            input,
+            parts,
+            ledger,
+            images,
+        })
     }
 
     /// Makes an error of a panic in cubecl or a driver.
@@ -281,11 +323,12 @@ impl GpuEngine {
         self.place(images, batch.views)?;
         let (input, labels) = (self.upload(batch.images), self.upload(batch.labels));
         let parts = Buffer::new(&self.client, parameters.length * examples.div_ceil(PART).max(1));
-        let pass = self.pass(parameters, &input, (&parts, 0), images)?;
+        let ledger = Buffer::of(&self.client, &[0_u32; WORDS]);
+        let pass = self.pass(parameters, &input, (&parts, 0), (&ledger, 1), images)?;
         pass.forward();
         pass.losses(&labels);
         let buffers = pass.buffers;
-        let mut wanted = vec![parts.clone(), buffers.measures.clone()];
+        let mut wanted = vec![parts.clone(), buffers.measures.clone(), ledger.clone()];
         match clip_norm {
             Some(clip_norm) => {
                 pass.clipped(clip_norm);
@@ -294,8 +337,11 @@ impl GpuEngine {
             None => pass.plain(),
         }
         let found = self.read(&wanted.iter().collect::<Vec<_>>())?;
+        if u32::from_bytes(&found[2])[FAILED] != 0 {
+            return Err("it lost a kernel".into());
+        }
         let floats = |at: usize, length: usize| f32::from_bytes(&found[at])[..length].to_vec();
-        let marks = found.get(2).map_or(Vec::new(), |b| u32::from_bytes(b)[..examples].to_vec());
+        let marks = found.get(3).map_or(Vec::new(), |b| u32::from_bytes(b)[..examples].to_vec());
         Ok(Found { parts: floats(0, parts.length), measures: floats(1, 2 * images), marks })
     }
 
@@ -364,8 +410,8 @@ impl GradientEngine for GpuEngine {
                 let count = images.len() / pixels;
                 engine.place(count, 1)?;
                 let input = engine.upload(images);
-                // A forward pass has no sums.
-                let pass = engine.pass(&parameters, &input, (&input, 0), count)?;
+                // A forward pass has neither sums nor a ledger.
+                let pass = engine.pass(&parameters, &input, (&input, 0), (&input, 0), count)?;
                 pass.forward();
                 let last = pass.buffers.values[pass.network.ops.len()].clone();
                 let found = engine.read(&[&last])?;
@@ -383,6 +429,7 @@ impl GradientEngine for GpuEngine {
     ) -> Result<(ClippedSum, BatchMetrics), EngineError> {
         check_clip_norm(clip_norm)?;
         self.sizes.check_batch(parameters.len(), batch)?;
+        self.compare(batch.views)?;
         let mut sum = vec![0.0; parameters.len()];
         let mut metrics = BatchMetrics::default();
         let mut counts = ClipCounts { examples: batch.labels.len(), ..ClipCounts::default() };

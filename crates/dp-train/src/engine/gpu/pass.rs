@@ -6,6 +6,7 @@ use cubecl::prelude::{CubeCount, CubeDim};
 use super::buffers::{Buffer, Buffers, cubes};
 use super::kernels::convolution::{Way, convolve};
 use super::kernels::geometry::{Geometry, tall};
+use super::kernels::ledger::begin;
 use super::kernels::loss::cross_entropy;
 use super::kernels::normalization::{normalize, normalize_back};
 use super::kernels::pool::{pool, unpool};
@@ -40,6 +41,8 @@ pub(super) struct Pass<'a> {
     pub(super) input: &'a Buffer,
     /// Where sums of parts go, and which is the first of them.
     pub(super) parts: (&'a Buffer, usize),
+    /// What a kernel that was lost shows in, and the stamp of this pass.
+    pub(super) ledger: (&'a Buffer, u32),
     /// Images, every view counted.
     pub(super) images: usize,
 }
@@ -124,9 +127,29 @@ impl Pass<'_> {
         );
     }
 
+    /// Blanks what the pass is to fill, so that nothing old is taken for new.
+    fn begin(&self) {
+        let Self { client, network, buffers, .. } = *self;
+        let squares = self.examples() * network.slots;
+        let parts = self.examples().div_ceil(PART) * network.parameters;
+        begin::launch(
+            client,
+            spread(cubes(squares.max(parts))),
+            units(),
+            buffers.squares.argument(),
+            self.parts.0.argument(),
+            self.ledger.0.argument(),
+            squares as u32,
+            (self.parts.1 * network.parameters) as u32,
+            parts as u32,
+            self.ledger.1,
+        );
+    }
+
     /// Back from the logits: sums of parts of clipped gradients.
     pub(super) fn clipped(&self, clip_norm: f64) {
         let network = self.network;
+        self.begin();
         for i in (network.first..network.ops.len()).rev() {
             match network.ops[i] {
                 Op::Convolution { g, clipping: Clipping::Held { held, slot }, .. } => {
@@ -156,6 +179,7 @@ impl Pass<'_> {
     /// Back from the logits: sums of parts of gradients as they are.
     pub(super) fn plain(&self) {
         let network = self.network;
+        self.begin();
         for i in (network.first..network.ops.len()).rev() {
             if let Op::Convolution { g, at, .. } = network.ops[i] {
                 let place = Place { row: network.parameters, at };
@@ -324,7 +348,9 @@ impl Pass<'_> {
             buffers.factors.argument(),
             buffers.marks.argument(),
             buffers.norms.argument(),
+            self.ledger.0.argument(),
             examples as u32,
+            self.ledger.1,
             round_down(clip_norm),
             rounding_error(network.slots + network.slot_terms),
             network.parameters as f32 * f32::MIN_POSITIVE,

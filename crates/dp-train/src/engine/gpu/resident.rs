@@ -14,12 +14,14 @@ use mf_core::Sgd;
 use super::buffers::{Buffer, cubes};
 use super::engine::GpuEngine;
 use super::kernels::gather::{ABSENT, Cut, gather};
+use super::kernels::ledger::{FAILED, UPDATES, WORDS};
 use super::kernels::tally::{TALLIED, tally};
 use super::kernels::update::update;
 use super::pass::{PART, spread, units};
 use crate::engine::batch::{Batch, BatchMetrics};
 use crate::engine::error::EngineError;
-use crate::gradient::{ClipCounts, MOST_EXAMPLES};
+use crate::engine::sizes::Sizes;
+use crate::gradient::{ClipCounts, GradientError, MOST_EXAMPLES};
 use crate::mechanism::FixedNoise;
 
 /// Steps whose numbers are kept on the device.
@@ -87,7 +89,11 @@ pub(crate) struct Resident {
     momenta: Buffer,
     stored: Option<Stored>,
     tallies: Buffer,
-    failed: Buffer,
+    ledger: Buffer,
+    /// Updates since the run was brought here.
+    updates: u32,
+    /// The engine's.
+    number: u64,
     /// Of the last step.
     parts: Option<Buffer>,
     /// Images, examples and empty slots of every step whose numbers were not read yet.
@@ -134,7 +140,13 @@ impl Resident {
         momenta: &[f32],
         images: Option<ByteImages<'_>>,
     ) -> Result<Self, EngineError> {
-        let client = engine.client().clone();
+        let (client, number, sizes) = (engine.client().clone(), engine.number(), engine.sizes());
+        if [parameters.len(), momenta.len()] != [sizes.parameters; 2] {
+            return Err(EngineError::OtherEngine);
+        }
+        if let Some(images) = images {
+            images.check(sizes)?;
+        }
         engine.run(|_| {
             let stored = images.map(|images| Stored::new(&client, images));
             Ok(Self {
@@ -142,7 +154,9 @@ impl Resident {
                 momenta: Buffer::of(&client, momenta),
                 stored,
                 tallies: Buffer::new(&client, STEPS * TALLIED),
-                failed: Buffer::of(&client, &[0_u32]),
+                ledger: Buffer::of(&client, &[0_u32; WORDS]),
+                updates: 0,
+                number,
                 parts: None,
                 steps: Vec::new(),
                 client: client.clone(),
@@ -171,13 +185,20 @@ impl Resident {
         shown: Shown<'_>,
         clip_norm: f64,
     ) -> Result<ResidentSum<'a>, EngineError> {
-        assert!(!self.is_full() && slots.len() <= MOST_EXAMPLES, "read first");
+        if self.number != engine.number() {
+            return Err(EngineError::OtherEngine);
+        }
+        if slots.len() > MOST_EXAMPLES {
+            return Err(GradientError::TooMany.into());
+        }
+        assert!(!self.is_full(), "the device is read before it is full");
         let views = match (&shown, &self.stored) {
             (Shown::Given(batch), _) => batch.views,
             (Shown::Stored(_), Some(stored)) => stored.cut.views_of(&shown, slots.len()),
             (Shown::Stored(_), None) => 0,
         };
         self.check(engine, slots, shown, views)?;
+        engine.compare(views.max(1))?;
         let images = slots.len() * views;
         let row = self.steps.len();
         let parts = engine.run(|engine| {
@@ -197,7 +218,8 @@ impl Resident {
                 let part = shown.part(first, examples, views, engine.pixels());
                 let (input, labels) = self.show(engine, some, part, views)?;
                 let into = (&parts, first / PART);
-                let pass = engine.pass(&self.parameters, &input, into, images)?;
+                let ledger = (&self.ledger, self.updates + 1);
+                let pass = engine.pass(&self.parameters, &input, into, ledger, images)?;
                 pass.forward();
                 pass.losses(&labels);
                 pass.clipped(clip_norm);
@@ -235,17 +257,20 @@ impl Resident {
         match shown {
             Shown::Given(batch) => {
                 engine.check_batch(self.parameters.length, batch)?;
-                let (expected, found) = (slots.len(), batch.labels.len());
-                if expected != found {
-                    return Err(EngineError::Slots { expected, found });
+                if slots.len() != batch.labels.len() {
+                    return Err(EngineError::Shown { slots: slots.len() });
                 }
             }
             Shown::Stored(places) => {
                 let examples = self.stored.as_ref().map_or(0, |stored| stored.examples);
+                let most = self.stored.as_ref().map_or(0, |stored| 2 * stored.cut.padding);
                 let wrong = |(slot, places): (&Option<u32>, &[ViewPlace])| {
                     slot.is_some_and(|example| {
                         example as usize >= examples
-                            || places.iter().any(|place| place.example != example)
+                            || places.iter().any(|place| {
+                                let [down, right] = [place.down, place.right].map(usize::from);
+                                place.example != example || down.max(right) > most
+                            })
                     })
                 };
                 if slots.is_empty() {
@@ -253,8 +278,7 @@ impl Resident {
                 }
                 let whole = views > 0 && places.len() == slots.len() * views;
                 if !whole || slots.iter().zip(places.chunks(views)).any(wrong) {
-                    let (expected, found) = (slots.len(), places.len());
-                    return Err(EngineError::Slots { expected, found });
+                    return Err(EngineError::Shown { slots: slots.len() });
                 }
             }
         }
@@ -315,15 +339,21 @@ impl Resident {
     /// # Errors
     /// [`EngineError::Failed`] if a sum was not finite, which only a broken device can bring about, or if it fails now.
     pub(crate) fn read(&mut self, engine: &mut GpuEngine) -> Result<ReadBack, EngineError> {
+        if self.number != engine.number() {
+            return Err(EngineError::OtherEngine);
+        }
         let found = engine.run(|engine| {
-            let buffers = [&self.parameters, &self.momenta, &self.tallies, &self.failed];
+            let buffers = [&self.parameters, &self.momenta, &self.tallies, &self.ledger];
             engine.read(&buffers)
         })?;
-        let [parameters, momenta, tallies, failed] = found.as_slice() else {
+        let [parameters, momenta, tallies, ledger] = found.as_slice() else {
             return Err(engine.failed("it read back something else"));
         };
-        if u32::from_bytes(failed)[0] != 0 {
-            return Err(engine.failed("a sum of clipped gradients was not finite"));
+        let ledger = u32::from_bytes(ledger);
+        if ledger[FAILED] != 0 || ledger[UPDATES] != self.updates {
+            return Err(
+                engine.failed("it lost a kernel, or a sum of clipped gradients was not finite")
+            );
         }
         let rows = f32::from_bytes(tallies).chunks_exact(TALLIED).zip(self.steps.drain(..));
         let steps = rows.map(|(row, [images, examples, empty])| {
@@ -375,6 +405,21 @@ impl Stored {
             cut,
             examples: labels.len(),
         }
+    }
+}
+
+impl ByteImages<'_> {
+    /// That they fit a model, and that no view reaches from one image into another.
+    fn check(&self, sizes: Sizes) -> Result<(), EngineError> {
+        let &Self { bytes, labels, channels, height, width, padding, .. } = self;
+        let numbers = channels * height * width;
+        // Places are kept in 12 bits; reflected pixels are those of the image.
+        let placed = 2 * padding < 1 << 12 && (padding == 0 || padding < height.min(width));
+        let classes = labels.iter().all(|&label| usize::from(label) < sizes.classes);
+        if numbers == sizes.pixels && bytes.len() == labels.len() * numbers && placed && classes {
+            return Ok(());
+        }
+        Err(EngineError::Stored { channels, height, width, padding })
     }
 }
 
@@ -431,15 +476,16 @@ impl ResidentGradient<'_> {
         learning_rate: f32,
     ) -> Result<(), EngineError> {
         let Self { sum: ResidentSum { resident, parts, count, .. }, noise } = self;
-        let FixedNoise { exponent, low, high, scale } = noise;
+        let FixedNoise { exponent, mut low, high, scale } = noise;
+        if resident.number != engine.number() {
+            return Err(EngineError::OtherEngine);
+        }
+        let stamp = resident.updates + 1;
+        low.push(stamp);
         engine.run(|engine| {
-            engine.count_upload(4 * low.len());
-            if let Some(high) = &high {
-                engine.count_upload(4 * high.len());
-            }
             let wide = high.is_some();
-            let low = Buffer::of(&resident.client, &low);
-            let high = high.map_or_else(|| low.clone(), |high| Buffer::of(&resident.client, &high));
+            let low = engine.upload(&low);
+            let high = high.map_or_else(|| low.clone(), |high| engine.upload(&high));
             let length = resident.parameters.length;
             update::launch(
                 &resident.client,
@@ -450,8 +496,9 @@ impl ResidentGradient<'_> {
                 high.argument(),
                 resident.parameters.argument(),
                 resident.momenta.argument(),
-                resident.failed.argument(),
+                resident.ledger.argument(),
                 length as u32,
+                stamp,
                 count as u32,
                 exponent,
                 scale,
@@ -461,6 +508,8 @@ impl ResidentGradient<'_> {
                 wide,
             );
             Ok(())
-        })
+        })?;
+        resident.updates = stamp;
+        Ok(())
     }
 }

@@ -22,6 +22,7 @@ pub(super) mod elementwise;
 pub(super) mod gather;
 pub(super) mod geometry;
 pub(super) mod gram;
+pub(super) mod ledger;
 pub(super) mod loss;
 pub(super) mod normalization;
 pub(super) mod pool;

@@ -3,6 +3,7 @@
 use cubecl::prelude::*;
 
 use super::elementwise::position;
+use super::ledger::{FAILED, STAMP};
 
 /// Squared norms above it, 1e37 as bits, count as not finite: they are about to overflow. Numbers below zero and what is
 /// not a number have larger bits.
@@ -16,7 +17,9 @@ pub(crate) fn scale(
     factors: &mut [f32],
     marks: &mut [u32],
     norms: &mut [f32],
+    ledger: &mut [u32],
     examples: u32,
+    stamp: u32,
     clip_norm: f32,
     error: f32,
     vanished: f32,
@@ -33,10 +36,17 @@ pub(crate) fn scale(
             size += square.abs();
         }
         let squared = sum + size * error + vanished;
-        let bad = u32::reinterpret(squared) > LARGEST;
+        let stale = ledger[STAMP] != stamp;
+        if stale {
+            ledger[FAILED] = 1u32;
+        }
+        let bad = stale || u32::reinterpret(squared) > LARGEST;
         let norm = squared.sqrt() * (1.0f32 + root_error);
         let clipped = !bad && norm > clip_norm;
         let ratio = clip_norm / norm * (1.0f32 - root_error);
+        // A ratio below the normal numbers would be rounded up by as much as itself.
+        let vanishes = u32::reinterpret(ratio) < 0x0080_0000u32;
+        let ratio = select(vanishes, 0.0f32, ratio);
         factors[example] = select(bad, 0.0f32, select(clipped, ratio, 1.0f32));
         marks[example] = select(bad, 2u32, select(clipped, 1u32, 0u32));
         norms[example] = norm;

@@ -8,6 +8,7 @@
 use cubecl::prelude::*;
 
 use super::elementwise::position;
+use super::ledger::{FAILED, STAMP, UPDATES};
 
 /// `a + b` of two whole numbers of 64 bits, each a low and a high word in two's complement.
 #[cube]
@@ -63,7 +64,8 @@ fn float(low: u32, high: u32) -> f32 {
 }
 
 /// One parameter: `x = (sum of parts + noise) scale`, `m = momentum m + x`, `theta = decay theta - rate m`. `noise` are low
-/// words, and `noise_high` high ones if `wide`, otherwise the sign goes on. `failed` becomes 1 if a part is not finite.
+/// words, and `noise_high` high ones if `wide`, otherwise the sign goes on. Behind the
+/// noise stands its stamp. The ledger says so if that or the sums' is another, or a part is not finite.
 #[cube(launch)]
 pub(crate) fn update(
     parts: &[f32],
@@ -71,8 +73,9 @@ pub(crate) fn update(
     noise_high: &[u32],
     parameters: &mut [f32],
     momenta: &mut [f32],
-    failed: &mut [u32],
+    ledger: &mut [u32],
     length: u32,
+    stamp: u32,
     count: u32,
     exponent: i32,
     scale: f32,
@@ -82,6 +85,14 @@ pub(crate) fn update(
     #[comptime] wide: bool,
 ) {
     let index = position();
+    if index == 0 {
+        ledger[UPDATES] += 1u32;
+        // An empty batch has no pass, and so no stamp.
+        let stale = count > 0u32 && ledger[STAMP] != stamp;
+        if noise[length as usize] != stamp || stale {
+            ledger[FAILED] = 1u32;
+        }
+    }
     if index < length as usize {
         let mut low = noise[index];
         let mut high = select(low >> 31u32 == 1u32, 0xffff_ffffu32, 0u32);
@@ -95,7 +106,7 @@ pub(crate) fn update(
             low = sum;
             high = sum_high;
             if !fits {
-                failed[0] = 1u32;
+                ledger[FAILED] = 1u32;
             }
         }
         let moved = momentum * momenta[index] + float(low, high) * scale;

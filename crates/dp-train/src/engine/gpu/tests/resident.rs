@@ -292,7 +292,7 @@ fn what_is_not_in_the_slots_is_refused_and_ends_the_run() {
         let mut run =
             ResidentTraining::new(start(Sampling::FixedOrder), &mut engine, images).unwrap();
         let found = run.step(&mut engine, |_, slots| Ok(Shown::Stored(wrong(slots).leak())));
-        assert!(matches!(found, Err(Failed::Engine(EngineError::Slots { .. }))), "{found:?}");
+        assert!(matches!(found, Err(Failed::Engine(EngineError::Shown { .. }))), "{found:?}");
         let found = run.step(&mut engine, |_, slots| Ok(Shown::Stored(places(slots).leak())));
         assert!(matches!(found, Err(Failed::Training(TrainingError::Ended))), "{found:?}");
     }

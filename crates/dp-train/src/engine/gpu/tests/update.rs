@@ -5,6 +5,7 @@ use cubecl::prelude::CubeElement;
 use super::gpu;
 use crate::engine::gpu::adapter;
 use crate::engine::gpu::buffers::{Buffer, cubes};
+use crate::engine::gpu::kernels::ledger::{FAILED, UPDATES};
 use crate::engine::gpu::kernels::update::update;
 use crate::engine::gpu::pass::{spread, units};
 
@@ -14,14 +15,15 @@ fn updated(
     noise: &[i64],
     exponent: i32,
     wide: bool,
+    stamp: u32,
 ) -> Option<(Vec<f32>, Vec<f32>, bool)> {
     let (client, _) = adapter::open(gpu()?).unwrap();
     let length = noise.len();
-    let low: Vec<u32> = noise.iter().map(|&n| n as u32).collect();
+    let low: Vec<u32> = noise.iter().map(|&n| n as u32).chain([9]).collect();
     let high: Vec<u32> = noise.iter().map(|&n| (n >> 32) as u32).collect();
     let (parameters, momenta) =
         (Buffer::of(&client, &vec![1.0_f32; length]), Buffer::of(&client, &vec![0.5_f32; length]));
-    let failed = Buffer::of(&client, &[0_u32]);
+    let ledger = Buffer::of(&client, &[9, 0, 4_u32]);
     update::launch(
         &client,
         spread(cubes(length)),
@@ -31,8 +33,9 @@ fn updated(
         Buffer::of(&client, &high).argument(),
         parameters.argument(),
         momenta.argument(),
-        failed.argument(),
+        ledger.argument(),
         length as u32,
+        stamp,
         parts.len() as u32,
         exponent,
         f64::from(exponent).exp2() as f32,
@@ -41,11 +44,12 @@ fn updated(
         0.25,
         wide,
     );
-    let handles = [momenta, parameters, failed].map(|buffer| buffer.handle).to_vec();
+    let handles = [momenta, parameters, ledger].map(|buffer| buffer.handle).to_vec();
     let found = client.read(handles).unwrap();
     let floats = |bytes: &[u8]| f32::from_bytes(bytes)[..length].to_vec();
-    let failed = u32::from_bytes(&found[2])[0] == 1;
-    Some((floats(&found[0]), floats(&found[1]), failed))
+    let ledger = u32::from_bytes(&found[2]);
+    assert_eq!(ledger[UPDATES], 5);
+    Some((floats(&found[0]), floats(&found[1]), ledger[FAILED] == 1))
 }
 
 /// The nearest whole multiple of `2^exponent`, half away from zero.
@@ -75,7 +79,7 @@ fn sums_of_parts_and_noise_are_those_of_whole_numbers() {
             })
             .map(|n| if wide { n } else { n.clamp(i32::MIN.into(), i32::MAX.into()) })
             .collect();
-        let Some((momenta, parameters, failed)) = updated(&parts, &noise, exponent, wide) else {
+        let Some((momenta, parameters, failed)) = updated(&parts, &noise, exponent, wide, 9) else {
             return;
         };
         assert!(!failed);
@@ -95,7 +99,16 @@ fn what_is_not_finite_or_too_large_is_noticed() {
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 3e38, -1e30] {
         let mut parts = vec![vec![1.0; 70]; 2];
         parts[1][69] = bad;
-        let Some((.., failed)) = updated(&parts, &[0; 70], -27, false) else { return };
+        let Some((.., failed)) = updated(&parts, &[0; 70], -27, false, 9) else { return };
         assert!(failed, "{bad}");
+    }
+}
+
+#[test]
+fn sums_and_noise_of_another_step_are_noticed() {
+    let parts = vec![vec![1.0; 70]; 2];
+    for (stamp, expected) in [(9, false), (8, true), (10, true)] {
+        let Some((.., failed)) = updated(&parts, &[0; 70], -27, false, stamp) else { return };
+        assert_eq!(failed, expected, "{stamp}");
     }
 }
