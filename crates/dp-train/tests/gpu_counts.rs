@@ -3,7 +3,7 @@
 
 #![cfg(feature = "gpu")]
 
-use dp_train::engine::{Device, EngineError, StepCounts, StepRig};
+use dp_train::engine::{Device, EngineError, EngineOptions, StepCounts, StepRig};
 use dp_train::model::{Architecture, Layer, Shape};
 
 fn convnet() -> Architecture {
@@ -19,7 +19,7 @@ fn convnet() -> Architecture {
 /// `None`, loudly, without any Vulkan device.
 fn counts(batch: usize) -> Option<StepCounts> {
     for device in [Device::Gpu, Device::GpuSoftware] {
-        match StepRig::new(&convnet(), device, batch, 50_000) {
+        match StepRig::new(&convnet(), device, EngineOptions::default(), batch, 50_000) {
             Ok(mut rig) => return Some(rig.counts().unwrap()),
             Err(EngineError::Unavailable { .. }) => {}
             Err(error) => panic!("{error}"),

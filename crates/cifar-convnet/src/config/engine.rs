@@ -15,6 +15,9 @@ pub struct Engine {
     /// of this name (`gpu` for `gpu-software`).
     #[serde(default)]
     pub device: Device,
+    /// Which GPU computes, if there are several: a part of its name, as `bandroot devices` shows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<String>,
     /// Examples that go through the network together, at most 16 on the device `cpu` and 32 on those of burn; on a GPU
     /// images, with whole batches of up to 512 if left out. Less needs less memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,6 +49,7 @@ impl Engine {
             threads: positive("threads", self.threads)?,
             microbatch: positive("microbatch", self.microbatch)?,
             convolution: self.convolution,
+            adapter: adapter_number(self.adapter.as_deref(), self.device)?,
             ..EngineOptions::default()
         };
         self.device.engine(architecture, options).map_err(|error| match error {
@@ -58,6 +62,38 @@ impl Engine {
             error => error.into(),
         })
     }
+}
+
+/// The number of the GPU with this name among those of the machine; none if none is asked for.
+///
+/// # Errors
+/// If no name or several have it, or the device is no GPU.
+pub fn adapter_number(name: Option<&str>, device: Device) -> Result<Option<usize>, BadArgument> {
+    let Some(name) = name else { return Ok(None) };
+    if device != Device::Gpu {
+        return Err(BadArgument(format!(
+            "engine.adapter chooses among GPUs, but engine.device is {device}"
+        )));
+    }
+    #[cfg(feature = "gpu")]
+    {
+        let wanted = name.to_lowercase();
+        let adapters = dp_train::engine::adapters();
+        let fits = |name: &str| name.to_lowercase().contains(&wanted);
+        let found: Vec<usize> = (0..adapters.len()).filter(|&i| fits(&adapters[i].name)).collect();
+        if let [only] = found[..] {
+            return Ok(Some(only));
+        }
+        let names: Vec<&str> = adapters.iter().map(|adapter| adapter.name.as_str()).collect();
+        Err(BadArgument(format!(
+            "engine.adapter = {name:?} is a part of {} of these names: {names:?}",
+            found.len()
+        )))
+    }
+    #[cfg(not(feature = "gpu"))]
+    Err(BadArgument(format!(
+        "engine.adapter = {name:?} needs a program that was built with --features gpu"
+    )))
 }
 
 #[cfg(test)]
@@ -75,6 +111,13 @@ mod tests {
         ] {
             let error = zero.build(&convnet).unwrap_err().to_string();
             assert!(error.contains("engine.") && error.contains("between 1 and"), "{error}");
+        }
+        let adapter = Some("no such GPU".to_owned());
+        for device in [Device::Cpu, Device::Gpu] {
+            let error = Engine { adapter: adapter.clone(), device, ..Engine::default() }
+                .build(&convnet)
+                .unwrap_err();
+            assert!(error.to_string().contains("engine.adapter"), "{error}");
         }
     }
 }

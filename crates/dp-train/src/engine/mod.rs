@@ -26,6 +26,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[cfg(feature = "gpu")]
+mod adapters;
 mod batch;
 #[cfg(feature = "burn")]
 mod burn;
@@ -44,10 +46,14 @@ mod self_check;
 mod sizes;
 
 #[cfg(test)]
+mod attacks;
+#[cfg(test)]
 mod cases;
 #[cfg(test)]
 mod reference;
 
+#[cfg(feature = "gpu")]
+pub use adapters::{Adapter, AdapterKind, adapters};
 pub use batch::{Batch, BatchMetrics};
 #[cfg(feature = "burn")]
 pub use burn::BurnEngine;

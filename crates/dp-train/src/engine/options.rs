@@ -27,11 +27,14 @@ pub struct EngineOptions {
     pub convolution: ConvolutionMethod,
     /// Whether to do without the CPU's special instructions.
     pub portable: bool,
+    /// Which of the machine's GPUs, counted as `adapters` lists them; the fastest kind if there is none. For the device
+    /// `gpu` only.
+    pub adapter: Option<usize>,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
         let convolution = ConvolutionMethod::default();
-        Self { threads: 0, microbatch: 0, convolution, portable: false }
+        Self { threads: 0, microbatch: 0, convolution, portable: false, adapter: None }
     }
 }

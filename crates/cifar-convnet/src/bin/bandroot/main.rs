@@ -18,7 +18,7 @@ use clap::Parser;
 
 use crate::cli::{Cli, Command};
 use crate::commands::{
-    audit, bench, calibrate, data, eval, factorize, plan, predict, results, train, verify,
+    audit, bench, calibrate, data, devices, eval, factorize, plan, predict, results, train, verify,
 };
 use crate::paper::{report, reproduce};
 use crate::terminal::{output, progress};
@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         Command::Compare(arguments) => plan::compare(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Audit(arguments) => audit::audit(&arguments),
+        Command::Devices(arguments) => devices::run(&arguments),
         Command::Bench(command) => bench::run(&command),
         Command::Data(command) => data::run(&command),
         Command::ConfigReference => output::print(&config::page::reference()),

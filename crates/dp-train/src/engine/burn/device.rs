@@ -13,12 +13,13 @@ pub(crate) struct OpenDevice {
     pub(crate) name: String,
 }
 
-/// Opens the device.
+/// Opens the device, and of several GPUs the one that is asked for.
 ///
 /// # Errors
 /// [`EngineError::NotBuilt`] without the device's feature, [`EngineError::Unavailable`] if the
 /// machine has no such device.
-pub(crate) fn open(device: Device) -> Result<OpenDevice, EngineError> {
+pub(crate) fn open(device: Device, adapter: Option<usize>) -> Result<OpenDevice, EngineError> {
+    let _ = adapter;
     match device {
         #[cfg(feature = "flex")]
         Device::Flex => {
@@ -32,39 +33,54 @@ pub(crate) fn open(device: Device) -> Result<OpenDevice, EngineError> {
             Ok(OpenDevice { tensors, name: "burn ndarray on the CPU".into() })
         }
         #[cfg(feature = "gpu")]
-        Device::Gpu | Device::GpuSoftware => gpu::open(device),
+        Device::Gpu | Device::GpuSoftware => gpu::open(device, adapter),
         _ => Err(EngineError::NotBuilt { device }),
     }
 }
 
 #[cfg(feature = "gpu")]
-mod gpu {
+pub(crate) mod gpu {
     use std::sync::{Mutex, PoisonError};
 
     use burn_tensor::DeviceKind;
     use burn_tensor::wgpu::{WgpuInitError, wgpu};
 
     use super::{Device, EngineError, OpenDevice, burn};
+    use crate::engine::adapters::{Adapter, adapters};
 
     /// wgpu opens a device once in a process: what became of it.
-    type Outcome = (Device, Result<OpenDevice, EngineError>);
+    type Outcome = ((Device, Option<usize>), Result<OpenDevice, EngineError>);
     static OUTCOMES: Mutex<Vec<Outcome>> = Mutex::new(Vec::new());
 
-    pub(super) fn open(device: Device) -> Result<OpenDevice, EngineError> {
+    pub(super) fn open(device: Device, adapter: Option<usize>) -> Result<OpenDevice, EngineError> {
         let mut outcomes = OUTCOMES.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, outcome)) = outcomes.iter().find(|(known, _)| *known == device) {
+        if let Some((_, outcome)) = outcomes.iter().find(|(known, _)| *known == (device, adapter)) {
             return outcome.clone();
         }
-        let outcome = acquire(device).map_err(|reason| EngineError::Unavailable { device, reason });
-        outcomes.push((device, outcome.clone()));
+        let outcome =
+            acquire(device, adapter).map_err(|reason| EngineError::Unavailable { device, reason });
+        outcomes.push(((device, adapter), outcome.clone()));
         outcome
     }
 
-    fn acquire(device: Device) -> Result<OpenDevice, String> {
-        let kind = match device {
-            Device::GpuSoftware => DeviceKind::Cpu,
-            _ => DeviceKind::DefaultDevice,
-        };
+    /// What burn and cubecl call the device.
+    ///
+    /// # Errors
+    /// If there is no GPU of this number.
+    pub(crate) fn kind(device: Device, adapter: Option<usize>) -> Result<DeviceKind, String> {
+        match (device, adapter) {
+            (Device::GpuSoftware, _) => Ok(DeviceKind::Cpu),
+            (_, None) => Ok(DeviceKind::DefaultDevice),
+            (_, Some(number)) => {
+                let adapters = adapters();
+                let kind = adapters.get(number).and_then(Adapter::device_kind);
+                kind.ok_or_else(|| format!("there is no GPU number {number} that can be chosen"))
+            }
+        }
+    }
+
+    fn acquire(device: Device, adapter: Option<usize>) -> Result<OpenDevice, String> {
+        let kind = kind(device, adapter)?;
         let options = burn::Device::wgpu_options().device_kind(kind);
         let (tensors, setup) = options.init_with_setup().map_err(|error| match error {
             WgpuInitError::AdapterUnavailable { .. } => "no adapter was found".to_owned(),

@@ -50,7 +50,7 @@ impl BurnEngine {
         if microbatch > DEFAULT_MICROBATCH {
             return Err(EngineError::Microbatch { microbatch, most: DEFAULT_MICROBATCH });
         }
-        let model = PlacedModel::new(architecture, device, options.threads)?;
+        let model = PlacedModel::new(architecture, device, options)?;
         Ok(Self { model, microbatch, deviation: None })
     }
 

@@ -37,5 +37,5 @@ mod autodiff;
 mod tests;
 
 #[cfg(feature = "gpu")]
-pub(crate) use device::open as open_device;
+pub(crate) use device::{gpu::kind as device_kind, open as open_device};
 pub use engine::BurnEngine;

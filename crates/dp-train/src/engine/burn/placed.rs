@@ -15,6 +15,7 @@ use crate::engine::burn::layers::tensor_layer;
 use crate::engine::burn::pass::Pass;
 use crate::engine::device::Device;
 use crate::engine::error::EngineError;
+use crate::engine::options::EngineOptions;
 use crate::engine::sizes::Sizes;
 use crate::model::Architecture;
 
@@ -39,10 +40,11 @@ impl PlacedModel {
     pub(super) fn new(
         architecture: &Architecture,
         device: Device,
-        threads: usize,
+        options: EngineOptions,
     ) -> Result<Self, EngineError> {
         let sizes = Sizes::of(architecture)?;
-        let open = device::open(device)?;
+        let open = device::open(device, options.adapter)?;
+        let threads = options.threads;
         let pool = if threads == 0 {
             None
         } else {

@@ -116,7 +116,7 @@ impl GpuEngine {
             return Err(EngineError::Microbatch { microbatch, most: MOST_IMAGES });
         }
         let sizes = Sizes::of(architecture)?;
-        let (client, name) = adapter::open(device)?;
+        let (client, name) = adapter::open(device, options.adapter)?;
         let architecture = architecture.clone();
         let (placed, compared, deviation) = (None, None, None);
         Ok(Self {

@@ -83,10 +83,11 @@ impl StepRig {
     pub fn new(
         architecture: &Architecture,
         device: Device,
+        options: EngineOptions,
         batch: usize,
         examples: usize,
     ) -> Result<Self, EngineError> {
-        let options = EngineOptions { microbatch: batch, ..EngineOptions::default() };
+        let options = EngineOptions { microbatch: batch, ..options };
         let mut engine = GpuEngine::new(architecture, device, options)?;
         let parameters = initial_parameters(architecture, RunSeed(1));
         let (channels, height, width) = match architecture.input() {

@@ -47,6 +47,13 @@ pub(crate) struct BenchFeatures {
     pub(crate) json: bool,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Devices {
+    /// Print JSON instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BenchEngine {
     /// What computes; all but cpu need the Cargo feature of that name
@@ -77,6 +84,10 @@ pub(crate) struct BenchEngine {
     /// How 3 x 3 convolutions are computed
     #[arg(long, value_enum, value_delimiter = ',', default_value = "winograd")]
     pub(crate) convolution: Vec<ConvolutionMethod>,
+
+    /// Which GPU, by a part of its name as `bandroot devices` shows it [default: the fastest kind]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) adapter: Option<String>,
 
     /// On GPUs, measure burn's own operations too, in turns
     #[arg(long)]

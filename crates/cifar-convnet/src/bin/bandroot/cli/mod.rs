@@ -12,7 +12,7 @@ mod stopping;
 mod bench;
 mod data;
 
-pub(crate) use bench::{Bench, BenchEngine, BenchFeatures, BenchModel};
+pub(crate) use bench::{Bench, BenchEngine, BenchFeatures, BenchModel, Devices};
 pub(crate) use data::{Chosen, Data, Describe, Export, Fetch, Show, Which};
 pub(crate) use factorize::{Aof, AofCache, Factorize};
 pub(crate) use privacy::{Audit, Calibrate, Compare, ConfigFile, Plan, Verify};
@@ -85,6 +85,8 @@ pub(crate) enum Command {
     Verify(Verify),
     /// Attack the noise of a config's plan, and bound its epsilon from below
     Audit(Audit),
+    /// List what can compute here, and how a config names it
+    Devices(Devices),
     /// Measure how fast this machine computes private gradients
     #[command(subcommand)]
     Bench(Bench),

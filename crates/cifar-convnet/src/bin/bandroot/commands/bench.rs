@@ -227,7 +227,13 @@ fn engines<'a>(
     for &device in &arguments.device {
         for model in models {
             for &threads in &asked {
-                let settings = config::engine::Engine { device, threads, convolution, microbatch };
+                let settings = config::engine::Engine {
+                    device,
+                    adapter: None,
+                    threads,
+                    convolution,
+                    microbatch,
+                };
                 engines.push(Measured {
                     model,
                     device,

@@ -8,6 +8,7 @@ pub(crate) mod eval;
 pub(crate) mod predict;
 pub(crate) mod verify;
 pub(crate) mod audit;
+pub(crate) mod devices;
 pub(crate) mod bench;
 pub(crate) mod data;
 pub(crate) mod results;

@@ -20,7 +20,7 @@ mod finite;
 
 /// The GPU, or the software that stands in for it; `None`, loudly, if there is neither.
 fn gpu() -> Option<Device> {
-    let tried = [Device::Gpu, Device::GpuSoftware].map(|gpu| (gpu, device::open(gpu)));
+    let tried = [Device::Gpu, Device::GpuSoftware].map(|gpu| (gpu, device::open(gpu, None)));
     if let Some((gpu, _)) = tried.iter().find(|(_, outcome)| outcome.is_ok()) {
         return Some(*gpu);
     }

@@ -99,7 +99,8 @@ impl Case {
     fn check_all(&self) {
         for convolution in METHODS {
             for (threads, microbatch, portable) in [(1, 0, false), (2, 3, false), (1, 1, true)] {
-                let options = EngineOptions { threads, microbatch, convolution, portable };
+                let options =
+                    EngineOptions { threads, microbatch, convolution, portable, adapter: None };
                 let tolerance = if convolution == ConvolutionMethod::Direct { 2e-6 } else { 2e-5 };
                 self.check(options, tolerance);
             }

@@ -48,7 +48,8 @@ fn the_mean_over_views_is_clipped_once() {
         let middle = norms / images as f64;
         for convolution in METHODS {
             for (threads, microbatch, portable) in [(1, 0, false), (2, 5, false), (1, 3, true)] {
-                let options = EngineOptions { threads, microbatch, convolution, portable };
+                let options =
+                    EngineOptions { threads, microbatch, convolution, portable, adapter: None };
                 let mut engine = case.engine(options);
                 let batch = Batch::new(&case.images, &classes);
                 for clip in [0.7 * middle, 0.01 * middle, 100.0 * middle] {

@@ -1,6 +1,9 @@
 //! What clipping promises.
 
 use super::*;
+use crate::engine::attacks::{Cancelling, Vanishing, excess};
+use crate::engine::gpu::network::{Clipping, Network, Op};
+use crate::gradient::SUM_ROUNDING;
 
 /// A held convolution, normalization, a ghost, and a linear layer.
 fn mixed() -> Architecture {
@@ -119,4 +122,58 @@ fn examples_that_are_not_finite_contribute_zero_and_end_nothing() {
             assert!(norm(&sum.into_values()) <= 4.00001, "{extreme:e} in {}", tensor.name);
         }
     }
+}
+
+/// Whether a convolution over several pixels has ghost norms.
+fn has_ghost_convolution(architecture: &Architecture) -> bool {
+    let network = Network::new(architecture, 1).unwrap();
+    network.ops.iter().any(|op| {
+        matches!(op, Op::Convolution { g, clipping: Clipping::Ghost { .. }, .. } if g.area() > 1)
+    })
+}
+
+#[test]
+fn attacks_on_ghost_norms_and_on_the_sums_of_a_block_stay_within_the_allowance() {
+    let Some(gpu) = gpu() else { return };
+    let options = EngineOptions::default();
+    let attack = Vanishing::new();
+    assert!(has_ghost_convolution(&attack.architecture));
+    attack.run(&mut GpuEngine::new(&attack.architecture, gpu, options).unwrap());
+    let attack = Cancelling::new();
+    assert!(has_ghost_convolution(&attack.architecture));
+    let worst = attack.run(&mut GpuEngine::new(&attack.architecture, gpu, options).unwrap(), 60);
+    println!("cancellation: excess {worst:.1e}");
+    assert!(worst > -1e-3, "the example is not in the sum: {worst:e}");
+    // The rest is for the rounding to the grid on which noise is added.
+    assert!(worst <= 0.75 * SUM_ROUNDING, "{worst:e} more than the clip norm");
+}
+
+#[test]
+fn no_example_moves_a_sum_by_more_than_the_noise_allows_for() {
+    let Some(gpu) = gpu() else { return };
+    let held = || classifier((3, 9, 8), vec![conv(3, 8, 3, 1, 1), Layer::Relu]);
+    let ghosts = || {
+        let layers = vec![conv(3, 16, 3, 1, 1), Layer::Relu, conv(16, 32, 3, 1, 1), Layer::Tanh];
+        classifier((3, 4, 4), layers)
+    };
+    let mut worst = f64::NEG_INFINITY;
+    for (architecture, examples, views) in [(held(), 100, 1), (ghosts(), 120, 1), (held(), 40, 3)] {
+        let parameters = initial_parameters(&architecture, RunSeed(2));
+        let (images, labels) = batch(&architecture, examples * views);
+        let pixels = architecture.input().len();
+        let mut engine = GpuEngine::new(&architecture, gpu, EngineOptions::default()).unwrap();
+        for alike in [true, false] {
+            let one = |i: usize| if alike { 0 } else { i };
+            let images: Vec<f32> = (0..examples * views)
+                .flat_map(|i| images[one(i) * pixels..][..pixels].to_vec())
+                .collect();
+            let labels: Vec<u32> = (0..examples).map(|i| labels[one(i)]).collect();
+            let batch = Batch::new(&images, &labels).with_views(views);
+            for (clip, which) in [(1e-3, 0), (1e-9, examples / 2), (30.0, examples - 1)] {
+                worst = worst.max(excess(&mut engine, &parameters, batch, clip, which));
+            }
+        }
+    }
+    println!("excess {worst:.1e}");
+    assert!(worst <= 0.75 * SUM_ROUNDING, "{worst:e} more than the clip norm");
 }

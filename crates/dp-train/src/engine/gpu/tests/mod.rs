@@ -18,7 +18,7 @@ mod update;
 
 /// The GPU, or the software that stands in for it; `None`, loudly, if there is neither.
 fn gpu() -> Option<Device> {
-    let open = |device: &Device| super::adapter::open(*device);
+    let open = |device: &Device| super::adapter::open(*device, None);
     if let Some(device) = [Device::Gpu, Device::GpuSoftware].into_iter().find(|d| open(d).is_ok()) {
         return Some(device);
     }

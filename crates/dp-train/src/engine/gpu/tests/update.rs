@@ -17,7 +17,7 @@ fn updated(
     wide: bool,
     stamp: u32,
 ) -> Option<(Vec<f32>, Vec<f32>, bool)> {
-    let (client, _) = adapter::open(gpu()?).unwrap();
+    let (client, _) = adapter::open(gpu()?, None).unwrap();
     let length = noise.len();
     let low: Vec<u32> = noise.iter().map(|&n| n as u32).chain([9]).collect();
     let high: Vec<u32> = noise.iter().map(|&n| (n >> 32) as u32).collect();

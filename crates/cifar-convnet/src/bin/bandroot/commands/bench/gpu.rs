@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use dp_train::engine::{
     Batch, BurnEngine, Device, DeviceLimits, EngineOptions, GradientEngine, StepCounts, StepRig,
+    Work,
 };
 use serde::Serialize;
 
@@ -11,10 +12,22 @@ use super::{Model, median};
 use crate::cli::BenchEngine;
 use crate::terminal::output;
 use crate::terminal::table::Table;
-use cifar_convnet::files;
+use cifar_convnet::{config, files};
 
 /// Examples of the data set that is on the device: those of CIFAR-10.
 const EXAMPLES: usize = 50_000;
+
+/// Devices that nobody has measured here: TFLOP/s in f32 and GB/s as their makers state them, microseconds per launch as
+/// wgpu needs on such machines.
+const OTHERS: [(&str, f64, f64, f64); 3] = [
+    ("an integrated GPU, 2 TFLOP/s, 60 GB/s", 2.0, 60.0, 30.0),
+    ("a laptop's GPU, 15 TFLOP/s, 256 GB/s", 15.0, 256.0, 20.0),
+    ("a data centre's GPU, 19.5 TFLOP/s, 1555 GB/s", 19.5, 1555.0, 15.0),
+];
+
+/// What kernels of this kind reach of both limits: register tiles without matrix units, a third of the operations; streams,
+/// seven tenths of the bytes.
+const REACHED: (f64, f64) = (0.33, 0.7);
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
@@ -45,6 +58,26 @@ struct GpuReport {
     /// As the model is written.
     model_megaflops_per_example: f64,
     megabytes_per_example: f64,
+    /// Of other devices, by the counts above: not measured.
+    estimates: Vec<Estimate>,
+}
+
+/// The speed of a device that is not here, if its kernels reach what they usually do of its limits.
+#[derive(Debug, Serialize)]
+struct Estimate {
+    device: &'static str,
+    examples_per_second: f64,
+}
+
+/// A batch takes the longer of its operations and its bytes, and its launches after that.
+fn estimates(work: Work, dispatches: usize, batch_size: usize) -> Vec<Estimate> {
+    let estimate = |(device, teraflops, gigabytes, microseconds): (_, f64, f64, f64)| {
+        let operations = work.flops / (REACHED.0 * teraflops * 1e12);
+        let bytes = work.bytes / (REACHED.1 * gigabytes * 1e9);
+        let launches = dispatches as f64 * microseconds * 1e-6 / batch_size as f64;
+        Estimate { device, examples_per_second: (operations.max(bytes) + launches).recip() }
+    };
+    OTHERS.map(estimate).into()
 }
 
 /// Measures every model and batch on a GPU, and prints what it found.
@@ -66,13 +99,16 @@ fn measure(
     batch_size: usize,
 ) -> anyhow::Result<GpuReport> {
     let architecture = &model.architecture;
-    let mut rig = StepRig::new(architecture, device, batch_size, EXAMPLES.max(batch_size))?;
+    let adapter = config::engine::adapter_number(arguments.adapter.as_deref(), device)?;
+    let options = EngineOptions { adapter, ..EngineOptions::default() };
+    let examples = EXAMPLES.max(batch_size);
+    let mut rig = StepRig::new(architecture, device, options, batch_size, examples)?;
     let StepCounts { kernels, dispatches, plain_dispatches, traffic, device_bytes, work } =
         rig.counts()?;
     let DeviceLimits { flops, bytes, launch } = rig.limits();
     let mut burn = arguments
         .beside_burn
-        .then(|| BurnEngine::new(architecture, device, EngineOptions::default()))
+        .then(|| BurnEngine::new(architecture, device, options))
         .transpose()?;
     let batch = Batch::new(&model.images, &model.labels);
     let (mut steps, mut of_burn) = (Vec::new(), Vec::new());
@@ -116,6 +152,7 @@ fn measure(
         megaflops_per_example: work.flops / 1e6,
         model_megaflops_per_example: written / 1e6,
         megabytes_per_example: work.bytes / 1e6,
+        estimates: estimates(work, dispatches, batch_size),
     })
 }
 
@@ -139,11 +176,18 @@ fn text(report: &GpuReport) -> String {
             "through burn's operations {burn:.2} examples/s: own kernels are {ratio:.1} x as fast\n"
         )
     });
+    let estimates = report.estimates.iter().map(|estimate| {
+        format!(
+            "estimated, not measured: {}: {:.0} examples/s\n",
+            estimate.device, estimate.examples_per_second
+        )
+    });
+    let estimates: String = estimates.collect();
     let kernels: Vec<String> =
         report.kernels.iter().map(|(name, count)| format!("{count} {name}")).collect();
     format!(
         "{}, {}, batch {}\n{}kernels: {}\nthe device itself: {} GFLOP/s in f32, {} GB/s, {} us per launch\n\
-         private steps {:.2} examples/s, of {} at the device's limits: {share}\n{burn}",
+         private steps {:.2} examples/s, of {} at the device's limits: {share}\n{burn}{estimates}",
         report.device,
         report.model,
         report.batch_size,
