@@ -20,7 +20,7 @@ fn convnet() -> Architecture {
 fn counts(batch: usize) -> Option<StepCounts> {
     for device in [Device::Gpu, Device::GpuSoftware] {
         match StepRig::new(&convnet(), device, EngineOptions::default(), batch, 50_000) {
-            Ok(mut rig) => return Some(rig.counts().unwrap()),
+            Ok(rig) => return Some(rig.counts().unwrap()),
             Err(EngineError::Unavailable { .. }) => {}
             Err(error) => panic!("{error}"),
         }

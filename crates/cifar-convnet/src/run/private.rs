@@ -3,6 +3,8 @@
 #[cfg(feature = "gpu")]
 use anyhow::Context;
 use dp_train::engine::GradientEngine;
+#[cfg(feature = "gpu")]
+use dp_train::engine::StepSeen;
 use dp_train::parting::Parting;
 use dp_train::training::Training;
 #[cfg(feature = "gpu")]
@@ -96,7 +98,7 @@ impl PrivateRun {
             Self::OnDevice(resident) => {
                 let gpu = engine.gpu().context("the run is on a device that is gone")?;
                 let (_, steps) = resident.read(gpu)?;
-                let seen = steps.into_iter().map(|(metrics, counts)| Seen {
+                let seen = steps.into_iter().map(|StepSeen { metrics, counts }| Seen {
                     metrics,
                     examples: counts.examples,
                     clipped: Some(counts.clipped),

@@ -62,7 +62,8 @@ pub use device::Device;
 pub use error::EngineError;
 #[cfg(feature = "gpu")]
 pub use gpu::{
-    ByteImages, DeviceLimits, GpuEngine, Shown, StepCounts, StepRig, Traffic, ViewPlace, Work,
+    ByteImages, DeviceLimits, GpuEngine, Shown, StepCounts, StepRig, StepSeen, Traffic, ViewPlace,
+    Work,
 };
 #[cfg(feature = "gpu")]
 pub(crate) use gpu::{Resident, ResidentGradient, ResidentSum};

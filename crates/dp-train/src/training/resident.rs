@@ -5,8 +5,7 @@
 //! step, the CPU draws its noise.
 
 use super::{Training, TrainingError};
-use crate::engine::{BatchMetrics, ByteImages, EngineError, GpuEngine, Resident, Shown};
-use crate::gradient::ClipCounts;
+use crate::engine::{ByteImages, EngineError, GpuEngine, Resident, Shown, StepSeen};
 use crate::parting::Parting;
 
 /// A run on a device. [`read`](Self::read) gives it back as a [`Training`], with all that the device did.
@@ -80,7 +79,7 @@ impl ResidentTraining {
     pub fn read(
         &mut self,
         engine: &mut GpuEngine,
-    ) -> Result<(&Training, Vec<(BatchMetrics, ClipCounts)>), EngineError> {
+    ) -> Result<(&Training, Vec<StepSeen>), EngineError> {
         let ended = std::mem::replace(&mut self.ended, true);
         let found = self.resident.read(engine)?;
         let descent = &mut self.training.descent;

@@ -26,7 +26,7 @@ mod work;
 mod tests;
 
 pub use engine::{GpuEngine, Traffic};
-pub use resident::{ByteImages, Shown, ViewPlace};
+pub use resident::{ByteImages, Shown, StepSeen, ViewPlace};
 pub(crate) use resident::{Resident, ResidentGradient, ResidentSum};
 pub use rig::{DeviceLimits, StepCounts, StepRig};
 pub use work::Work;

@@ -129,7 +129,16 @@ pub(crate) struct ResidentGradient<'a> {
 pub(crate) struct ReadBack {
     pub(crate) parameters: Vec<f32>,
     pub(crate) momenta: Vec<f32>,
-    pub(crate) steps: Vec<(BatchMetrics, ClipCounts)>,
+    pub(crate) steps: Vec<StepSeen>,
+}
+
+/// What one step saw of its examples; not private.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepSeen {
+    /// Its images.
+    pub metrics: BatchMetrics,
+    /// What clipping did to its examples.
+    pub counts: ClipCounts,
 }
 
 impl Resident {
@@ -363,7 +372,7 @@ impl Resident {
             let metrics = BatchMetrics { images, loss_sum: f64::from(row[0]), correct };
             // An empty slot has no gradient, which is not finite either.
             let (clipped, non_finite) = (row[2] as usize, (row[3] as usize).saturating_sub(empty));
-            (metrics, ClipCounts { examples, clipped, non_finite })
+            StepSeen { metrics, counts: ClipCounts { examples, clipped, non_finite } }
         });
         let steps = steps.collect();
         let floats = |bytes: &[u8]| f32::from_bytes(bytes)[..self.parameters.length].to_vec();

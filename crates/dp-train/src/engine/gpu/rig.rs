@@ -147,11 +147,12 @@ impl StepRig {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Counts a step without making it: kernels are compiled and dropped. No kernel of any thread runs meanwhile.
+    /// Counts a step without making it: kernels are compiled and dropped, and with them the run. No kernel of any thread
+    /// runs meanwhile.
     ///
     /// # Errors
     /// Those of the device.
-    pub fn counts(&mut self) -> Result<StepCounts, EngineError> {
+    pub fn counts(mut self) -> Result<StepCounts, EngineError> {
         let _dry = DryRun::new();
         // The first step asks for memory.
         self.step()?;

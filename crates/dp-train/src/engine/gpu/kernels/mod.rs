@@ -16,6 +16,8 @@
 //! norms need a relative error of 2^-24 per operation. Tests for what is not finite are made on bits, since shading languages let
 //! compilers assume that nothing is NaN.
 
+#![allow(clippy::manual_is_multiple_of, reason = "the language of kernels has no such method")]
+
 pub(super) mod activation;
 pub(super) mod convolution;
 pub(super) mod elementwise;

@@ -3,7 +3,7 @@
 use mf_core::{Method, Sgd};
 
 use super::*;
-use crate::engine::{ByteImages, Engine, EngineError, Shown, ViewPlace};
+use crate::engine::{ByteImages, Engine, EngineError, Shown, StepSeen, ViewPlace};
 use crate::plan::{DpPlan, PlanRequest, Sampling};
 use crate::seal::Seal;
 use crate::seeds::NoiseKey;
@@ -160,7 +160,7 @@ fn ten_steps_are_those_of_the_cpu_with_the_same_noise() {
         let mut cpu = Engine::new(&model(), EngineOptions::default()).unwrap();
         let mut expected = start(sampling).with_average(average).unwrap();
         let (mut far, mut near) = (0.0, 0.0);
-        for (metrics, counts) in seen {
+        for StepSeen { metrics, counts } in seen {
             let mut of_cpu = BatchMetrics::default();
             let before = wide(expected.parameters());
             let of_counts = expected.step(|parameters, batch, sum| -> Result<_, Failed> {
@@ -286,8 +286,8 @@ fn what_is_not_in_the_slots_is_refused_and_ends_the_run() {
         places[0] = places[1];
         places
     };
-    let wrong: [&dyn Fn(&[Option<u32>]) -> Vec<ViewPlace>; 3] = [&other, &short, &twice];
-    for wrong in wrong {
+    type Wrong<'a> = &'a dyn Fn(&[Option<u32>]) -> Vec<ViewPlace>;
+    for wrong in [&other as Wrong<'_>, &short, &twice] {
         let images = Some(data.images(0, false));
         let mut run =
             ResidentTraining::new(start(Sampling::FixedOrder), &mut engine, images).unwrap();
@@ -313,9 +313,10 @@ fn a_batch_that_does_not_fit_at_once_is_summed_in_pieces() {
         (training.parameters().to_vec(), seen)
     });
     assert_eq!(whole.0, pieces.0);
-    for ((metrics, counts), (of_pieces, of_counts)) in whole.1.iter().zip(&pieces.1) {
+    for (StepSeen { metrics, counts }, of_pieces) in whole.1.iter().zip(&pieces.1) {
+        assert_eq!(*counts, of_pieces.counts);
+        let of_pieces = of_pieces.metrics;
         assert_eq!((metrics.images, metrics.correct), (of_pieces.images, of_pieces.correct));
-        assert_eq!(counts, of_counts);
         assert!((metrics.loss_sum - of_pieces.loss_sum).abs() < 1e-5 * metrics.loss_sum);
     }
 }

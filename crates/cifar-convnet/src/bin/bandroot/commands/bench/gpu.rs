@@ -102,9 +102,10 @@ fn measure(
     let adapter = config::engine::adapter_number(arguments.adapter.as_deref(), device)?;
     let options = EngineOptions { adapter, ..EngineOptions::default() };
     let examples = EXAMPLES.max(batch_size);
-    let mut rig = StepRig::new(architecture, device, options, batch_size, examples)?;
+    let rig = || StepRig::new(architecture, device, options, batch_size, examples);
     let StepCounts { kernels, dispatches, plain_dispatches, traffic, device_bytes, work } =
-        rig.counts()?;
+        rig()?.counts()?;
+    let mut rig = rig()?;
     let DeviceLimits { flops, bytes, launch } = rig.limits();
     let mut burn = arguments
         .beside_burn
