@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use thiserror::Error;
 
 #[cfg(feature = "gpu")]
-use crate::engine::{ResidentGradient, ResidentSum};
+use crate::engine::{FixedNoise, ResidentGradient, ResidentSum};
 use crate::gradient::{ClipCounts, ClippedSum, PrivateGradient};
 use crate::noise::checkpoint::CheckpointError;
 use crate::noise::{NoiseError, NoiseStream};
@@ -165,27 +165,6 @@ impl Mechanism {
         let released = |value: f64| ((value / grid).round() * grid / batch_size) as f32;
         let values = values.into_iter().map(released).collect();
         Ok(PrivateGradient::released(values, step))
-    }
-}
-
-/// The noise of a step for a device, as multiples of a power of two.
-#[cfg(feature = "gpu")]
-pub(crate) struct FixedNoise {
-    /// Of the power of two.
-    pub(crate) exponent: i32,
-    /// Low words in two's complement.
-    pub(crate) low: Vec<u32>,
-    /// High words, unless they only go on with the sign.
-    pub(crate) high: Option<Vec<u32>>,
-    /// What a multiple is worth in a gradient: the power of two over the batch size.
-    pub(crate) scale: f32,
-}
-
-/// Without the noise: who sees it can subtract it.
-#[cfg(feature = "gpu")]
-impl std::fmt::Debug for FixedNoise {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "FixedNoise({} entries, not shown)", self.low.len())
     }
 }
 

@@ -4,7 +4,7 @@
 use anyhow::Context;
 use dp_train::engine::GradientEngine;
 #[cfg(feature = "gpu")]
-use dp_train::engine::StepSeen;
+use dp_train::engine::{GpuEngine, StepSeen};
 use dp_train::parting::Parting;
 use dp_train::training::Training;
 #[cfg(feature = "gpu")]
@@ -71,11 +71,11 @@ impl PrivateRun {
     /// If it does not fit there.
     pub(super) fn move_to(
         self,
-        engine: &mut dyn GradientEngine,
+        engine: &mut (dyn GradientEngine + 'static),
         feed: &Feed<'_>,
     ) -> anyhow::Result<Self> {
         #[cfg(feature = "gpu")]
-        if let (Self::Here(_), Some(gpu)) = (&self, engine.gpu()) {
+        if let (Self::Here(_), Some(gpu)) = (&self, GpuEngine::of(engine)) {
             let Self::Here(training) = self else { return Ok(self) };
             let resident = ResidentTraining::new(*training, gpu, feed.stored())?;
             return Ok(Self::OnDevice(Box::new(resident)));
@@ -88,7 +88,10 @@ impl PrivateRun {
     ///
     /// # Errors
     /// Those of the device.
-    pub(super) fn read(&mut self, engine: &mut dyn GradientEngine) -> anyhow::Result<Vec<Seen>> {
+    pub(super) fn read(
+        &mut self,
+        engine: &mut (dyn GradientEngine + 'static),
+    ) -> anyhow::Result<Vec<Seen>> {
         match self {
             Self::Here(_) => {
                 let _ = engine;
@@ -96,7 +99,7 @@ impl PrivateRun {
             }
             #[cfg(feature = "gpu")]
             Self::OnDevice(resident) => {
-                let gpu = engine.gpu().context("the run is on a device that is gone")?;
+                let gpu = GpuEngine::of(engine).context("the run is on a device that is gone")?;
                 let (_, steps) = resident.read(gpu)?;
                 let seen = steps.into_iter().map(|StepSeen { metrics, counts }| Seen {
                     metrics,
@@ -114,14 +117,14 @@ impl PrivateRun {
     /// Those of the engine and of the mechanism.
     pub(super) fn step(
         &mut self,
-        engine: &mut dyn GradientEngine,
+        engine: &mut (dyn GradientEngine + 'static),
         feed: &mut Feed<'_>,
     ) -> anyhow::Result<Option<Seen>> {
         let training = match self {
             Self::Here(training) => training,
             #[cfg(feature = "gpu")]
             Self::OnDevice(resident) => {
-                let gpu = engine.gpu().context("the run is on a device that is gone")?;
+                let gpu = GpuEngine::of(engine).context("the run is on a device that is gone")?;
                 resident.step(gpu, move |step, slots| -> anyhow::Result<_> {
                     Ok(feed.show(step, slots))
                 })?;

@@ -177,7 +177,7 @@ impl State {
     /// If it does not fit there.
     pub(super) fn move_to(
         self,
-        engine: &mut dyn GradientEngine,
+        engine: &mut (dyn GradientEngine + 'static),
         feed: &Feed<'_>,
     ) -> anyhow::Result<State> {
         Ok(match self {
@@ -190,7 +190,10 @@ impl State {
     ///
     /// # Errors
     /// Those of the device.
-    pub(super) fn read(&mut self, engine: &mut dyn GradientEngine) -> anyhow::Result<Vec<Seen>> {
+    pub(super) fn read(
+        &mut self,
+        engine: &mut (dyn GradientEngine + 'static),
+    ) -> anyhow::Result<Vec<Seen>> {
         match self {
             State::Private(run) => run.read(engine),
             State::NonPrivate(..) => Ok(Vec::new()),
@@ -205,7 +208,7 @@ impl State {
     /// Takes one step. What it saw, unless that is to be [read](Self::read).
     pub(super) fn step(
         &mut self,
-        engine: &mut dyn GradientEngine,
+        engine: &mut (dyn GradientEngine + 'static),
         feed: &mut Feed<'_>,
     ) -> anyhow::Result<Option<Seen>> {
         let step = self.steps_taken();

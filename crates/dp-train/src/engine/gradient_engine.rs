@@ -1,11 +1,10 @@
 //! The trait of all engines.
 
+use std::any::Any;
 use std::fmt;
 
 use crate::engine::batch::{Batch, BatchMetrics};
 use crate::engine::error::EngineError;
-#[cfg(feature = "gpu")]
-use crate::engine::gpu::GpuEngine;
 use crate::gradient::ClippedSum;
 
 /// What computes.
@@ -24,7 +23,7 @@ pub struct EngineDescription {
 /// * One example moves a clipped sum by at most the clip norm, up to the rounding of the sum.
 /// * An example with a non-finite gradient contributes exactly zero and is counted.
 /// * The size of microbatches and the number of threads change nothing beyond rounding.
-pub trait GradientEngine: fmt::Debug {
+pub trait GradientEngine: fmt::Debug + Any {
     /// What computes.
     fn describe(&self) -> EngineDescription;
 
@@ -65,10 +64,4 @@ pub trait GradientEngine: fmt::Debug {
         parameters: &[f32],
         batch: Batch<'_>,
     ) -> Result<(Vec<f32>, BatchMetrics), EngineError>;
-
-    /// The engine as one that can keep a whole run on its device, if it is such a one.
-    #[cfg(feature = "gpu")]
-    fn gpu(&mut self) -> Option<&mut GpuEngine> {
-        None
-    }
 }

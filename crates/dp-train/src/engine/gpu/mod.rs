@@ -20,13 +20,18 @@ mod network;
 mod pass;
 mod resident;
 mod rig;
+mod shown;
+mod sums;
+mod traffic;
 mod work;
 
 #[cfg(test)]
 mod tests;
 
-pub use engine::{GpuEngine, Traffic};
-pub use resident::{ByteImages, Shown, StepSeen, ViewPlace};
-pub(crate) use resident::{Resident, ResidentGradient, ResidentSum};
+pub use engine::GpuEngine;
+pub use resident::StepSeen;
+pub(crate) use resident::{FixedNoise, Resident, ResidentGradient, ResidentSum};
 pub use rig::{DeviceLimits, StepCounts, StepRig};
+pub use shown::{ByteImages, Shown, ViewPlace};
+pub use traffic::Traffic;
 pub use work::Work;

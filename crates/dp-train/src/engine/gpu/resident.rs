@@ -13,74 +13,17 @@ use mf_core::Sgd;
 
 use super::buffers::{Buffer, cubes};
 use super::engine::GpuEngine;
-use super::kernels::gather::{ABSENT, Cut, gather};
 use super::kernels::ledger::{FAILED, UPDATES, WORDS};
 use super::kernels::tally::{TALLIED, tally};
 use super::kernels::update::update;
 use super::pass::{PART, spread, units};
-use crate::engine::batch::{Batch, BatchMetrics};
+use super::shown::{ByteImages, Shown, Stored, check, show};
+use crate::engine::batch::BatchMetrics;
 use crate::engine::error::EngineError;
-use crate::engine::sizes::Sizes;
 use crate::gradient::{ClipCounts, GradientError, MOST_EXAMPLES};
-use crate::mechanism::FixedNoise;
 
 /// Steps whose numbers are kept on the device.
 const STEPS: usize = 4096;
-
-/// Images of a data set as bytes.
-#[derive(Debug, Clone, Copy)]
-pub struct ByteImages<'a> {
-    /// `[image][channel][row][column]`.
-    pub bytes: &'a [u8],
-    /// The class of every image.
-    pub labels: &'a [u16],
-    /// What a model sees of a byte.
-    pub table: &'a [f32; 256],
-    /// Of one image.
-    pub channels: usize,
-    /// Of one image.
-    pub height: usize,
-    /// Of one image.
-    pub width: usize,
-    /// Pixels around an image before a view is cut out of it.
-    pub padding: usize,
-    /// Whether they show the image reflected in its outermost pixels; byte 0 otherwise.
-    pub reflect: bool,
-}
-
-/// Where a view lies: the example, how far down and to the right it begins in the padded image, and whether it is
-/// mirrored then.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ViewPlace {
-    /// The example.
-    pub example: u32,
-    /// At most twice the padding.
-    pub down: u16,
-    /// At most twice the padding.
-    pub right: u16,
-    /// Whether it is mirrored, left to right.
-    pub mirrored: bool,
-}
-
-/// What a step is shown: one example per slot, all of its views.
-#[derive(Debug, Clone, Copy)]
-pub enum Shown<'a> {
-    /// Views of images that are on the device; those of an empty slot mean nothing.
-    Stored(&'a [ViewPlace]),
-    /// Images and labels; those of an empty slot mean nothing.
-    Given(Batch<'a>),
-}
-
-/// The data set on the device.
-struct Stored {
-    /// The images, in as many buffers as the device needs for them, and how many are in each.
-    shards: Vec<Buffer>,
-    shard: usize,
-    labels: Buffer,
-    table: Buffer,
-    cut: Cut,
-    examples: usize,
-}
 
 /// A run on the device of an engine.
 pub(crate) struct Resident {
@@ -114,6 +57,25 @@ pub(crate) struct ResidentSum<'a> {
     parts: Buffer,
     count: usize,
     clip_norm: f64,
+}
+
+/// The noise of a step for a device, as multiples of a power of two.
+pub(crate) struct FixedNoise {
+    /// Of the power of two.
+    pub(crate) exponent: i32,
+    /// Low words in two's complement.
+    pub(crate) low: Vec<u32>,
+    /// High words, unless they only go on with the sign.
+    pub(crate) high: Option<Vec<u32>>,
+    /// What a multiple is worth in a gradient: the power of two over the batch size.
+    pub(crate) scale: f32,
+}
+
+/// Without the noise: who sees it can subtract it.
+impl std::fmt::Debug for FixedNoise {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FixedNoise({} entries, not shown)", self.low.len())
+    }
 }
 
 /// A sum and the noise that goes into it: it moves the parameters, and nothing else.
@@ -206,7 +168,7 @@ impl Resident {
             (Shown::Stored(_), Some(stored)) => stored.cut.views_of(&shown, slots.len()),
             (Shown::Stored(_), None) => 0,
         };
-        self.check(engine, slots, shown, views)?;
+        check(self.stored.as_ref(), engine, slots, shown, views)?;
         engine.compare(views.max(1))?;
         let images = slots.len() * views;
         let row = self.steps.len();
@@ -225,7 +187,7 @@ impl Resident {
                 let (first, examples) = (i * together, some.len());
                 let images = examples * views;
                 let part = shown.part(first, examples, views, engine.pixels());
-                let (input, labels) = self.show(engine, some, part, views)?;
+                let (input, labels) = show(self.stored.as_ref(), engine, some, part, views)?;
                 let into = (&parts, first / PART);
                 let ledger = (&self.ledger, self.updates + 1);
                 let pass = engine.pass(&self.parameters, &input, into, ledger, images)?;
@@ -253,94 +215,6 @@ impl Resident {
         let count = if parts.is_some() { slots.len().div_ceil(PART) } else { 0 };
         let parts = parts.unwrap_or_else(|| Buffer::new(&self.client, 1));
         Ok(ResidentSum { resident: self, parts, count, clip_norm })
-    }
-
-    /// That what is shown is what is in the slots.
-    fn check(
-        &self,
-        engine: &GpuEngine,
-        slots: &[Option<u32>],
-        shown: Shown<'_>,
-        views: usize,
-    ) -> Result<(), EngineError> {
-        match shown {
-            Shown::Given(batch) => {
-                engine.check_batch(self.parameters.length, batch)?;
-                if slots.len() != batch.labels.len() {
-                    return Err(EngineError::Shown { slots: slots.len() });
-                }
-            }
-            Shown::Stored(places) => {
-                let examples = self.stored.as_ref().map_or(0, |stored| stored.examples);
-                let most = self.stored.as_ref().map_or(0, |stored| 2 * stored.cut.padding);
-                let wrong = |(slot, places): (&Option<u32>, &[ViewPlace])| {
-                    slot.is_some_and(|example| {
-                        example as usize >= examples
-                            || places.iter().any(|place| {
-                                let [down, right] = [place.down, place.right].map(usize::from);
-                                place.example != example || down.max(right) > most
-                            })
-                    })
-                };
-                if slots.is_empty() {
-                    return Ok(());
-                }
-                let whole = views > 0 && places.len() == slots.len() * views;
-                if !whole || slots.iter().zip(places.chunks(views)).any(wrong) {
-                    return Err(EngineError::Shown { slots: slots.len() });
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The images and the labels of all slots.
-    fn show(
-        &self,
-        engine: &mut GpuEngine,
-        slots: &[Option<u32>],
-        shown: Shown<'_>,
-        views: usize,
-    ) -> Result<(Buffer, Buffer), String> {
-        let images = slots.len() * views;
-        engine.place(images, views)?;
-        match (shown, &self.stored) {
-            (Shown::Stored(places), Some(stored)) => {
-                let words = |(i, place): (usize, &ViewPlace)| {
-                    let example = slots[i / views].map_or(ABSENT, |_| place.example);
-                    let moved = u32::from(place.down) | u32::from(place.right) << 12;
-                    [example, moved | u32::from(place.mirrored) << 31]
-                };
-                let words: Vec<u32> = places.iter().enumerate().flat_map(words).collect();
-                let length = images * stored.cut.numbers();
-                let (input, labels) = (engine.input()?, Buffer::new(&self.client, slots.len()));
-                let places = engine.upload(&words);
-                for (i, shard) in stored.shards.iter().enumerate() {
-                    gather::launch(
-                        &self.client,
-                        spread(cubes(length)),
-                        units(),
-                        shard.argument(),
-                        stored.labels.argument(),
-                        stored.table.argument(),
-                        places.argument(),
-                        input.argument(),
-                        labels.argument(),
-                        length as u32,
-                        (i * stored.shard) as u32,
-                        stored.shard as u32,
-                        Cut { views, ..stored.cut },
-                    );
-                }
-                Ok((input, labels))
-            }
-            (Shown::Given(batch), _) => {
-                let label = |(slot, &label): (&Option<u32>, &u32)| slot.map_or(ABSENT, |_| label);
-                let labels: Vec<u32> = slots.iter().zip(batch.labels).map(label).collect();
-                Ok((engine.upload(batch.images), engine.upload(&labels)))
-            }
-            (Shown::Stored(_), None) => Err("there are no images on the device".into()),
-        }
     }
 
     /// Waits for the device, and brings back what only it knew.
@@ -386,73 +260,6 @@ impl Resident {
     pub(crate) fn parameters(&self, engine: &mut GpuEngine) -> Result<Vec<f32>, EngineError> {
         let found = engine.run(|engine| engine.read(&[&self.parameters]))?;
         Ok(f32::from_bytes(&found[0])[..self.parameters.length].to_vec())
-    }
-}
-
-impl Stored {
-    fn new(client: &Client, images: ByteImages<'_>) -> Self {
-        let ByteImages { bytes, labels, table, channels, height, width, padding, reflect } = images;
-        let word = |four: &[u8]| {
-            let mut word = [0; 4];
-            word[..four.len()].copy_from_slice(four);
-            u32::from_le_bytes(word)
-        };
-        let cut = Cut { channels, height, width, padding, reflect, views: 1 };
-        let most = client.properties().memory.max_page_size as usize;
-        let shard = (most / cut.numbers()).clamp(1, labels.len().max(1));
-        let shards = bytes.chunks(shard * cut.numbers()).map(|bytes| {
-            let words: Vec<u32> = bytes.chunks(4).map(word).collect();
-            Buffer::kept(client, &words)
-        });
-        let shards = shards.collect();
-        let classes: Vec<u32> = labels.iter().map(|&label| u32::from(label)).collect();
-        Self {
-            shards,
-            shard,
-            labels: Buffer::of(client, &classes),
-            table: Buffer::of(client, table),
-            cut,
-            examples: labels.len(),
-        }
-    }
-}
-
-impl ByteImages<'_> {
-    /// That they fit a model, and that no view reaches from one image into another.
-    fn check(&self, sizes: Sizes) -> Result<(), EngineError> {
-        let &Self { bytes, labels, channels, height, width, padding, .. } = self;
-        let numbers = channels * height * width;
-        // Places are kept in 12 bits; reflected pixels are those of the image.
-        let placed = 2 * padding < 1 << 12 && (padding == 0 || padding < height.min(width));
-        let classes = labels.iter().all(|&label| usize::from(label) < sizes.classes);
-        if numbers == sizes.pixels && bytes.len() == labels.len() * numbers && placed && classes {
-            return Ok(());
-        }
-        Err(EngineError::Stored { channels, height, width, padding })
-    }
-}
-
-impl<'a> Shown<'a> {
-    /// What some slots show.
-    fn part(self, first: usize, count: usize, views: usize, pixels: usize) -> Self {
-        match self {
-            Self::Stored(places) => Self::Stored(&places[first * views..][..count * views]),
-            Self::Given(batch) => Self::Given(batch.examples(first..first + count, pixels)),
-        }
-    }
-}
-
-impl Cut {
-    /// Of one image.
-    fn numbers(&self) -> usize {
-        self.channels * self.height * self.width
-    }
-
-    fn views_of(&self, shown: &Shown<'_>, slots: usize) -> usize {
-        match shown {
-            Shown::Stored(places) => places.len() / slots.max(1),
-            Shown::Given(batch) => batch.views,
-        }
     }
 }
 

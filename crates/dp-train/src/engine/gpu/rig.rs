@@ -12,16 +12,17 @@ use cubecl::throughput::{MemoryAccess, ThroughputKey, ThroughputMode};
 use cubecl::{MemoryScope, client::Client};
 use mf_core::Sgd;
 
-use super::engine::{GpuEngine, Traffic};
+use super::engine::GpuEngine;
 use super::network::Network;
-use super::resident::{ByteImages, Resident, Shown, ViewPlace};
+use super::resident::{FixedNoise, Resident};
+use super::shown::{ByteImages, Shown, ViewPlace};
+use super::traffic::Traffic;
 use super::work::Work;
 use crate::engine::batch::Batch;
 use crate::engine::device::Device;
 use crate::engine::error::EngineError;
 use crate::engine::gradient_engine::GradientEngine;
 use crate::engine::options::EngineOptions;
-use crate::mechanism::FixedNoise;
 use crate::model::{Architecture, Shape, initial_parameters};
 use crate::seeds::RunSeed;
 
