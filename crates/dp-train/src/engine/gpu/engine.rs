@@ -97,7 +97,7 @@ impl GpuEngine {
     }
 
     /// An engine as one that can keep a whole run on its device, if it is such a one.
-    pub fn of(engine: &mut (dyn GradientEngine + 'static)) -> Option<&mut Self> {
+    pub fn of<'a>(engine: &'a mut (dyn GradientEngine + 'static)) -> Option<&'a mut Self> {
         (engine as &mut dyn Any).downcast_mut()
     }
 
