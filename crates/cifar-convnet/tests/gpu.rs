@@ -55,6 +55,8 @@ fn a_run_on_the_device_has_the_epochs_of_one_on_the_cpu_and_a_certificate_that_h
             let config = config(folder.path(), device, sampling);
             bandroot(&format!("train {config} --out {}", out.display())).assert().success();
             bandroot(&format!("verify {}", out.display())).assert().success();
+            let certificate = fs::read_to_string(out.join("privacy.json")).unwrap();
+            assert_eq!(certificate.contains("added in whole numbers"), device == "gpu-software");
             let table = fs::read_to_string(out.join("metrics.csv")).unwrap();
             let rows = table.lines().skip(1).map(|line| {
                 let number = |cell: &str| cell.parse::<f64>().unwrap();

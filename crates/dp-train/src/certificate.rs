@@ -24,6 +24,10 @@ pub const GENERATOR: &str = "ChaCha20 with a 256-bit key, addressed by (step, co
                              f64; rows dithered below the last place of f32, added in f64, rounded to 2^-30 of the \
                              noise";
 
+/// The same of a run on a GPU, which adds sum and noise as whole numbers.
+pub(crate) const GENERATOR_ON_DEVICE: &str = "ChaCha20 with a 256-bit key, addressed by (step, coordinate); ziggurat normals in f64; rows dithered below the \
+     last place of f32, rounded to at most 2^-28 of the noise or 2^-40 clip norms, added in whole numbers";
+
 /// The generator of [`FORMAT_1`].
 pub(crate) const GENERATOR_1: &str =
     "ChaCha20 with a 256-bit key, addressed by (step, coordinate); ziggurat normals in f64";
@@ -33,6 +37,12 @@ pub const LIMITS: &str = "the Gaussian is sampled in floating point, on a grid o
                           coordinate and step probabilities are right to about 1 part in 10^6, not exactly; one \
                           example moves a sum by at most 1 + sum_rounding clip norms, which is proven but for \
                           convolutions with ghost norms, where it is searched for; timing is not covered";
+
+/// The limits of a run on a GPU.
+pub(crate) const LIMITS_ON_DEVICE: &str = "the Gaussian is sampled in floating point, on a grid of at most 2^-28 of its deviation or 2^-40 clip norms: in every \
+     coordinate and step probabilities are right to about 1 part in 10^6, not exactly; one example moves a sum by at most 1 + \
+     sum_rounding clip norms, which is proven but for convolutions with ghost norms, where it is searched for; timing is not \
+     covered";
 
 /// The limits of [`FORMAT_1`].
 pub(crate) const LIMITS_1: &str =
@@ -205,6 +215,15 @@ impl Certificate {
         };
         certificate.statement = certificate.derived_statement();
         certificate
+    }
+
+    /// The same of a run on a GPU ([`ResidentTraining`](crate::training::resident::ResidentTraining)), whose noise is on a
+    /// grid of its own.
+    #[cfg(feature = "gpu")]
+    pub fn on_device(mut self) -> Self {
+        self.generator = GENERATOR_ON_DEVICE.to_string();
+        self.limits = LIMITS_ON_DEVICE.to_string();
+        self
     }
 
     /// The certificate of a run, finished or not.

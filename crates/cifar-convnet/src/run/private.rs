@@ -40,6 +40,11 @@ impl PrivateRun {
         }
     }
 
+    #[cfg(feature = "gpu")]
+    pub(super) fn is_on_device(&self) -> bool {
+        matches!(self, Self::OnDevice(_))
+    }
+
     pub(super) fn steps_taken(&self) -> usize {
         match self {
             Self::Here(training) => training.steps_taken(),

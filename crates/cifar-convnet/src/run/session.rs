@@ -345,6 +345,9 @@ impl<'a> Session<'a> {
                     provenance: self.provenance,
                 };
                 let certificate = Certificate::new(plan, origin, training.ledger(), disclosure);
+                #[cfg(feature = "gpu")]
+                let certificate =
+                    if run.is_on_device() { certificate.on_device() } else { certificate };
                 self.folder.write(folder::CERTIFICATE, files::json(&certificate)?.as_bytes())?;
                 Claim {
                     epsilon: Some(plan.request().epsilon),

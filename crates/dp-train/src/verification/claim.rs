@@ -1,7 +1,10 @@
 //! What a certificate says in words, and what was asked for.
 
 use super::Verdict;
-use crate::certificate::{Certificate, FORMAT, FORMAT_1, GENERATOR, GENERATOR_1, LIMITS, LIMITS_1};
+use crate::certificate::{
+    Certificate, FORMAT, FORMAT_1, GENERATOR, GENERATOR_1, GENERATOR_ON_DEVICE, LIMITS, LIMITS_1,
+    LIMITS_ON_DEVICE,
+};
 use crate::plan::Sampling;
 
 impl Verdict {
@@ -11,8 +14,12 @@ impl Verdict {
         let known = [FORMAT, FORMAT_1].contains(&format.as_str());
         self.find(known, format!("format: {format}"));
         let first = format == FORMAT_1;
-        let (expected_generator, expected_limits) =
-            if first { (GENERATOR_1, LIMITS_1) } else { (GENERATOR, LIMITS) };
+        let on_device = !first && generator == GENERATOR_ON_DEVICE;
+        let (expected_generator, expected_limits) = match (first, on_device) {
+            (true, _) => (GENERATOR_1, LIMITS_1),
+            (false, true) => (GENERATOR_ON_DEVICE, LIMITS_ON_DEVICE),
+            (false, false) => (GENERATOR, LIMITS),
+        };
         self.find(generator == expected_generator, format!("generator: {generator}"));
         self.find(limits == expected_limits, format!("limits: {limits}"));
         let derived = certificate.derived_statement();
