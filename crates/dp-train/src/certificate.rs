@@ -9,7 +9,7 @@ use crate::fingerprint::Fingerprint;
 use crate::ledger::{Ledger, Realized};
 use crate::plan::{DpPlan, PlanRecord, PlanRequest, Sampling};
 use crate::provenance::{self, Origin};
-use crate::seeds::KeyOrigin;
+use crate::seeds::{KeyOrigin, SamplingKey};
 use crate::training::Training;
 
 /// The format that is written.
@@ -81,6 +81,9 @@ pub struct Artifacts {
     /// SHA-256 of the file with the trained parameters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters_sha256: Option<Fingerprint>,
+    /// SHA-256 of the names and shapes of a burn module's trained parameters, in the order of the plan's coordinates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub module_sha256: Option<Fingerprint>,
 }
 
 /// What a run tells of itself besides its plan and its ledger.
@@ -137,6 +140,9 @@ pub struct Certificate {
     pub generator: String,
     /// Whether the noise key was secret or a fixed seed.
     pub noise_key: KeyOrigin,
+    /// Where the key of the batches came from, if they are secret. None in certificates from before it was stated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling_key: Option<SamplingKey>,
     /// Who took part, as the ledger saw it.
     #[serde(rename = "realised")]
     pub realized: Realized,
@@ -197,6 +203,8 @@ impl Certificate {
             toeplitz: request.method.is_fitted().then(|| plan.strategy().record()),
             generator: GENERATOR.to_string(),
             noise_key,
+            sampling_key: (request.sampling != Sampling::FixedOrder)
+                .then_some(SamplingKey::DerivedFromNoiseKey),
             realized: match tells_uses(plan.record(), ledger.next_step()) {
                 true => ledger.realized(),
                 false => ledger.realized().without_uses(),

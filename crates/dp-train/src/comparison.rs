@@ -84,8 +84,8 @@ pub fn usual_methods(steps: usize, min_separation: usize) -> Vec<Method> {
 }
 
 impl Comparison {
-    /// Plans the request with each of the methods in place of its own, and for a constant rate where a strategy for the
-    /// schedule is refused. `plan` makes a plan, say [`DpPlan::new`], or from a cache what takes long.
+    /// Plans the request with each of the methods in place of its own, on cyclic Poisson batches of as many groups as each
+    /// has diagonals, and for a constant rate where a strategy for the schedule is refused. `plan` makes a plan, say [`DpPlan::new`], or from a cache what takes long.
     ///
     /// # Errors
     /// [`PlanError`] of the first method if none has a plan.
@@ -97,7 +97,7 @@ impl Comparison {
     ) -> Result<Self, PlanError> {
         let mut contender = |&method: &Method| -> Result<Contender, PlanError> {
             let start = Instant::now();
-            let request = PlanRequest { method, ..request.clone() };
+            let request = request.clone().with_method(method);
             let plan = plan(request.clone()).or_else(|error| match request.strategy_for {
                 StrategyFor::ConstantRate => Err(error),
                 StrategyFor::Schedule => {

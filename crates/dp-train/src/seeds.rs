@@ -93,6 +93,20 @@ impl fmt::Display for KeyOrigin {
     }
 }
 
+/// Where the key of secret batches came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SamplingKey {
+    /// A hash of the noise key under a label of its own: as secret as that, and of the same origin.
+    DerivedFromNoiseKey,
+}
+
+impl fmt::Display for SamplingKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("derived from the noise key")
+    }
+}
+
 /// The 256-bit key of the noise. Who knows it can subtract the noise.
 ///
 /// Not `Clone`, so that one key is not handed to two mechanisms by accident, and not printed by
@@ -134,8 +148,15 @@ impl NoiseKey {
         self.origin
     }
 
-    /// The key that secret batches are drawn from: a hash of this one under a label of its own, as secret as the noise; who
-    /// learns the batches learns nothing of the noise.
+    /// The key that secret batches are drawn from: SHA-256 of a label of its own and this key
+    /// ([`SamplingKey::DerivedFromNoiseKey`]).
+    ///
+    /// One secret of 256 bits then does for both, and a checkpoint cannot hold one without the other. It is as sound as
+    /// two independent keys if SHA-256 is taken for a random oracle: its value at the label and the key is uniform and
+    /// independent of all that the noise shows, except to whoever asks for it at this very key, and finding the key from the noise
+    /// is what `ChaCha20` is assumed to prevent anyway. So the batches are independent of the noise, as the accountants need,
+    /// and whoever learns the batches learns nothing of the noise. The label, with its length before it, keeps this input
+    /// from being that of any other hash in this crate.
     pub(crate) fn of_batches(&self) -> [u8; 32] {
         const LABEL: &[u8] = b"bandroot/1/batches";
         let mut hash = Sha256::new();

@@ -419,3 +419,27 @@ fn a_comparison_goes_on_past_what_has_no_plan() {
     }
     assert!(secret.to_string().contains("fixed order"), "{secret}");
 }
+
+#[test]
+fn on_cyclic_poisson_batches_every_contender_has_groups_of_its_own() {
+    let cyclic = |bands: usize| PlanRequest {
+        sampling: Sampling::CyclicPoisson,
+        examples: Some(6000),
+        min_separation: bands,
+        max_participations: None,
+        ..request(Method::Bsr { bands })
+    };
+    let methods = [2, 4, 6].map(|bands| Method::Bsr { bands });
+    let compared = Comparison::new(&cyclic(4), &methods, None, DpPlan::new).unwrap();
+    assert!(compared.refused.is_empty(), "{compared}");
+    for (contender, bands) in compared.contenders.iter().zip([2, 4, 6]) {
+        let own = cyclic(bands).plan().unwrap();
+        let multiplier = own.record().amplification.unwrap().unamplified_multiplier;
+        let noise = multiplier * contender.expected_error;
+        let planned = own.record().noise_multiplier * own.record().loss.expected_error;
+        assert!((noise / planned - 1.0).abs() < 1e-12, "{bands}");
+    }
+    // C of a banded inverse has as many diagonals as steps.
+    let full = Comparison::new(&cyclic(4), &[Method::Bisr { bands: 4 }], None, DpPlan::new);
+    assert!(matches!(full, Err(PlanError::Groups { bands: 60, groups: 4 })));
+}

@@ -1,12 +1,13 @@
 //! Runs whose batches are secret: the plan, the batches, the certificate.
 
 use dp_train::accounting::poisson::Poisson;
-use dp_train::calibration::Neighbouring;
+use dp_train::accounting::tuning::Tried;
+use dp_train::calibration::{self, Neighbouring};
 use dp_train::certificate::{Certificate, Disclosure};
 use dp_train::gradient::ClippedSum;
 use dp_train::plan::{Accountant, DpPlan, PlanError, PlanRequest, Sampling};
 use dp_train::seal::Seal;
-use dp_train::seeds::{NoiseKey, RunSeed};
+use dp_train::seeds::{NoiseKey, RunSeed, SamplingKey};
 use dp_train::training::{Training, TrainingError};
 use dp_train::verification::verify;
 use dp_train::{Budget, Clipping};
@@ -95,6 +96,7 @@ fn noise_that_was_verified_by_sampling_is_verified_again() {
     let verdict = verify(&honest);
     assert!(verdict.is_private(), "{verdict}");
     assert!(verdict.to_string().contains("samples of its own"), "{verdict}");
+    assert!(verdict.to_string().contains("by the bound without sampling"), "{verdict}");
     // The same noise is too little for the bound without sampling, which is all that this one claims.
     let mut forged = honest;
     forged.plan.request.accountant = Accountant::Deterministic;
@@ -219,6 +221,7 @@ fn a_certificate_with_less_noise_or_another_sampling_is_refused() {
         refused(&|text| text["plan"]["amplification"] = Value::Null);
         refused(&|text| drop(text["plan"]["request"].as_object_mut().unwrap().remove("sampling")));
         refused(&|text| text["plan"]["request"]["neighbouring"] = json!("replace_one"));
+        refused(&|text| text["sampling_key"] = json!("drawn by hand"));
         refused(&|text| text["realised"]["examples_used"] = json!(59));
         refused(&|text| text["realised"]["most_uses"] = json!(3));
         refused(&|text| text["plan"]["request"]["examples"] = json!(60));
@@ -250,6 +253,31 @@ fn a_certificate_with_less_noise_or_another_sampling_is_refused() {
             );
         });
     }
+}
+
+/// Certificates from before it was stated stay valid; a fixed order has no such key.
+#[test]
+fn a_certificate_says_where_the_key_of_secret_batches_came_from() {
+    let plan =
+        |sampling| request(Method::Bsr { bands: 12 }).with_sampling(sampling).plan().unwrap();
+    let of = |sampling| {
+        let mut training = run(plan(sampling), NoiseKey::from_os().unwrap());
+        while !training.is_finished() {
+            training.step(clip).unwrap();
+        }
+        certificate(&training)
+    };
+    let (mut secret, mut fixed) = (of(Sampling::BallsInBins), of(Sampling::FixedOrder));
+    assert_eq!(secret.sampling_key, Some(SamplingKey::DerivedFromNoiseKey));
+    let verdict = verify(&secret);
+    assert!(verdict.is_private(), "{verdict}");
+    let line = "sampling_key: derived from the noise key, which is a key from the operating system";
+    assert!(verdict.to_string().contains(line), "{verdict}");
+    secret.sampling_key = None;
+    assert!(verify(&secret).is_private());
+    assert_eq!(fixed.sampling_key, None);
+    fixed.sampling_key = Some(SamplingKey::DerivedFromNoiseKey);
+    assert!(!verify(&fixed).holds());
 }
 
 /// 48 steps in groups of as many as the strategy has diagonals, 5 of 60 examples each on average.
@@ -343,7 +371,39 @@ fn a_run_on_poisson_batches_goes_on_and_tells_nothing_of_them() {
         assert_eq!((uses.examples_used, uses.most_uses, uses.least_gap), (0, 0, None));
         let verdict = verify(&honest);
         assert!(verdict.is_private() && verdict.epsilon == Some(4.0), "{verdict}");
-        let alterations: [fn(&mut Certificate); 8] = [
+        // Three such runs are three times as many rounds, which cost less than Gaussian releases of their noise.
+        let release = honest.plan.release().unwrap();
+        let tried = [Tried { runs: 3, release, held_out: false }];
+        let all = honest.clone().with_tried(&tried);
+        let together = all.epsilon_all_trials.unwrap();
+        assert!(together > 4.0 && verify(&all).is_private(), "{}", verify(&all));
+        let known = calibration::epsilon(honest.plan.noise_multiplier / 3_f64.sqrt(), 1e-5);
+        let rounds = 48 / groups as u64;
+        let probability = groups as f64 * 5.0 / 60.0;
+        let account = Poisson::new(Neighbouring::ZeroOut, probability, rounds).unwrap();
+        let (single, three) = (
+            account.multiplier(4.0, 1e-5).unwrap(),
+            Poisson::new(Neighbouring::ZeroOut, probability, 3 * rounds).unwrap(),
+        );
+        let expected = three.epsilon(single, 1e-5).unwrap().worst();
+        assert!((together / expected - 1.0).abs() < 1e-4, "{together} {expected}");
+        assert!(together < known.unwrap());
+        // Plans that do not state the longest column are charged as if the batches were known.
+        if groups > 1 {
+            let mut old = honest.clone();
+            old.plan.amplification.as_mut().unwrap().largest_column = None;
+            let tried = [Tried { release: old.plan.release().unwrap(), ..tried[0] }];
+            let old = old.with_tried(&tried);
+            let together = old.epsilon_all_trials.unwrap();
+            assert!((together / known.unwrap() - 1.0).abs() < 1e-9);
+            assert!(verify(&old).is_private(), "{}", verify(&old));
+        }
+        let alterations: [fn(&mut Certificate); 9] = [
+            |c| {
+                // A column that is shorter, or that such a plan does not have.
+                let found = &mut c.plan.amplification.as_mut().unwrap().largest_column;
+                *found = Some(found.map_or(1.0, |column| 0.99 * column));
+            },
             |c| c.plan.noise_std *= 0.999,
             |c| {
                 c.plan.noise_std *= 0.9;

@@ -1,14 +1,16 @@
 //! All runs of a search together: what whoever sees every one of them learns of an example.
 //!
-//! A run with a fixed order is one Gaussian release with its noise multiplier, and so is one on balls-in-bins batches for
-//! whoever knows the slots, which depend on no example. Gaussian releases of multipliers `s_1, s_2, ..` are one of
+//! A run with a fixed order is one Gaussian release with its noise multiplier, and so is one on balls-in-bins for whoever
+//! knows the batches, which depend on no example: so many runs together are charged without amplification there, which is an
+//! upper bound and not a tight one. Gaussian releases of multipliers `s_1, s_2, ..` are one of
 //!
 //! ```text
 //! s = (sum_i s_i^-2)^(-1/2),
 //! ```
 //!
-//! exactly, and adaptively chosen ones too: what one release shows may decide what the next is made of. Poisson batches
-//! are composed by the laws of their privacy losses, each direction by itself. A run that was stopped has released less
+//! exactly, and adaptively chosen ones too: what one release shows may decide what the next is made of. Poisson
+//! batches, cyclic ones too, are composed by the laws of their privacy losses, each direction by itself: the rounds of
+//! several runs are as many rounds, and dominating pairs may be composed. A run that was stopped has released less
 //! than a whole one, and counts as one.
 
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 use mf_core::{Participation, Strategy};
 use serde::{Deserialize, Serialize};
 
-use super::sampling::Accountant;
+use super::sampling::{Accountant, Sampling};
 use super::{PlanError, PlanRequest};
 use crate::accounting::cyclic::CyclicPoisson;
 use crate::accounting::deterministic::{self, DeterministicNoise};
@@ -27,6 +27,10 @@ pub struct Amplification {
     pub samples: u64,
     /// The probability that the samples deceive, which is part of `delta`.
     pub failure: f64,
+    /// On cyclic Poisson batches `max_i |C e_i|`, rounded up: what one example moves a round by at clip norm 1. None in plans
+    /// from before it was stated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub largest_column: Option<f64>,
 }
 
 impl Amplification {
@@ -54,6 +58,8 @@ impl Amplification {
             delta_add: add,
             samples: 0,
             failure: 0.0,
+            largest_column: (request.sampling == Sampling::CyclicPoisson)
+                .then(|| account.column_norm()),
         };
         Ok((noise_std / sensitivity, amplification))
     }
@@ -80,6 +86,7 @@ impl Amplification {
                 delta_add: add,
                 samples: 0,
                 failure: 0.0,
+                largest_column: None,
             };
             (found.noise_std / sensitivity, amplification)
         };
@@ -97,6 +104,7 @@ impl Amplification {
                     delta_add: bound.add.upper,
                     samples: bound.samples,
                     failure: found.failure,
+                    largest_column: None,
                 };
                 Ok((found.noise_std / sensitivity, amplification))
             }

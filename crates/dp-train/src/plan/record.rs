@@ -61,21 +61,28 @@ impl PlanRecord {
         self.noise_std / (self.request.clip_norm * (1.0 + self.sum_rounding))
     }
 
-    /// What a run of this plan releases of an example. With slots that is what it releases to whoever knows them, which is
-    /// more; none on cyclic Poisson batches, whose strategy is not in the record.
+    /// What a run of this plan releases of an example. On cyclic Poisson batches that is a release in every round, as of the
+    /// longest column of the strategy, which bounds the others. With slots, and in records that do not state that column, it is
+    /// what is released to whoever knows in which batches the example would be, which is more: they are drawn without looking
+    /// at the data, given them the run is one Gaussian release of sensitivity `|C u|` for their pattern `u`, at most
+    /// `sens_{k,b}(C)`, and divergences are convex.
     pub fn release(&self) -> Option<Release> {
         let request = &self.request;
-        match request.sampling {
-            Sampling::FixedOrder | Sampling::BallsInBins => {
-                Some(Release::Gaussian { multiplier: self.noise_multiplier })
+        let column = self.amplification.and_then(|found| found.largest_column);
+        // Fresh noise in every step: every column of the strategy has norm 1.
+        let (rounds, column) = match (request.sampling, column) {
+            (Sampling::Poisson, _) => (request.steps, 1.0),
+            (Sampling::CyclicPoisson, Some(column)) => {
+                (self.participation.max_participations(), column)
             }
-            Sampling::Poisson => Some(Release::Poisson {
-                probability: request.probability()?,
-                rounds: request.steps as u64,
-                // Fresh noise in every step: every column of the strategy has norm 1.
-                multiplier: self.step_multiplier(),
-            }),
-            Sampling::CyclicPoisson => None,
-        }
+            (Sampling::FixedOrder | Sampling::BallsInBins | Sampling::CyclicPoisson, _) => {
+                return Some(Release::Gaussian { multiplier: self.noise_multiplier });
+            }
+        };
+        Some(Release::Poisson {
+            probability: request.probability()?,
+            rounds: rounds as u64,
+            multiplier: self.step_multiplier() / column,
+        })
     }
 }

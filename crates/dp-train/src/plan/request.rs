@@ -161,6 +161,17 @@ impl PlanRequest {
         self
     }
 
+    /// The same request for another method. Cyclic Poisson batches have as many groups as it has diagonals.
+    pub fn with_method(mut self, method: Method) -> Self {
+        self.method = method;
+        if self.sampling == Sampling::CyclicPoisson {
+            let groups = method.size().unwrap_or(1).max(1);
+            self.min_separation = groups;
+            self.max_participations = Some(self.steps.div_ceil(groups));
+        }
+        self
+    }
+
     /// The same request for other neighbours.
     pub fn with_neighbouring(mut self, neighbouring: Neighbouring) -> Self {
         self.neighbouring = neighbouring;

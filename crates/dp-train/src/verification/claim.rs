@@ -35,6 +35,14 @@ impl Verdict {
             },
         );
         self.find(*trials > 0, format!("trials: {trials}"));
+        if let Some(key) = certificate.sampling_key {
+            let secret = certificate.plan.request.sampling != Sampling::FixedOrder;
+            let detail = match secret {
+                true => format!("sampling_key: {key}, which is a {}", certificate.noise_key),
+                false => "sampling_key: given, but a fixed order has none".to_string(),
+            };
+            self.find(secret, detail);
+        }
         for origin in &certificate.provenance {
             let hash = origin.parameters_sha256;
             let detail = format!("provenance: started from {origin}, parameters {hash}");
@@ -44,6 +52,7 @@ impl Verdict {
             let Certificate { held_out_examples, features, artifacts, provenance, .. } =
                 certificate;
             let none = *held_out_examples == 0
+                && certificate.sampling_key.is_none()
                 && certificate.plan.request.sampling == Sampling::FixedOrder
                 && features.is_none()
                 && *artifacts == Default::default()
@@ -51,7 +60,7 @@ impl Verdict {
                 && certificate.epsilon_all_trials.is_none()
                 && certificate.tried.is_empty()
                 && certificate.selection.is_none();
-            let detail = "sampling, held_out_examples, features, artifacts, provenance, epsilon_all_trials and \
+            let detail = "sampling, sampling_key, held_out_examples, features, artifacts, provenance, epsilon_all_trials and \
                           selection: format 1 has none";
             self.find(none, detail.to_string());
         }

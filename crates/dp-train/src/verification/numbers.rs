@@ -4,14 +4,18 @@ use mf_core::Strategy;
 
 use super::reference::SlowStrategy;
 use super::{TOLERANCE, Verdict, close, divergence};
+use crate::accounting::confidence::Estimate;
+use crate::accounting::cyclic::CyclicPoisson;
 use crate::accounting::gram::Gram;
-use crate::accounting::monte_carlo::{Coins, Sampler};
-use crate::accounting::poisson::Poisson;
+use crate::accounting::monte_carlo::{Coins, MonteCarloBound, Sampler};
 use crate::accounting::verified::{USUAL_SAMPLES, few_slots};
 use crate::accounting::{AccountingError, Directions, deterministic};
 use crate::certificate::{Certificate, FORMAT_1};
 use crate::gradient::SUM_ROUNDING;
 use crate::plan::{Accountant, Amplification, DpPlan, PlanRecord, PlanRequest, Sampling};
+
+/// Standard errors that a mean of samples is above the truth by less than once in 1e14 times.
+const CHANCE: f64 = 8.0;
 
 /// Slots that are sampled at most: a plan with more has the noise of the bound without sampling.
 const MOST_SAMPLED: usize = 512;
@@ -119,7 +123,7 @@ impl Verdict {
         found
     }
 
-    /// The same for Poisson batches, with the longest column of the strategy by its definition.
+    /// The same for Poisson batches, with the columns of the strategy by their definition.
     fn check_poisson_noise(
         &mut self,
         plan: &PlanRecord,
@@ -133,11 +137,17 @@ impl Verdict {
             apart,
             format!("bands: columns of the strategy {groups} steps apart have no row in common"),
         );
-        let multiplier = noise_std * (1.0 + TOLERANCE) / strategy.longest_column();
-        let rounds = plan.participation.steps().div_ceil(groups) as u64;
+        let noise_std = noise_std * (1.0 + TOLERANCE);
+        let rounds = plan.participation.steps().div_ceil(groups);
         let probability = plan.request.probability().unwrap_or(f64::NAN);
-        let found = Poisson::new(neighbouring, probability, rounds)
-            .and_then(|account| account.delta(multiplier, epsilon));
+        let squares = strategy.squared_columns();
+        let found = CyclicPoisson::of_columns(neighbouring, probability, &squares, groups)
+            .and_then(|account| {
+                // With the longest column in all rounds first: that is all where the others are as long.
+                let longest = account.column_norm();
+                let simple = account.rounds().delta(noise_std / longest, epsilon)?;
+                if simple.worst() <= delta { Ok(simple) } else { account.delta(noise_std, epsilon) }
+            });
         let private = apart && found.as_ref().is_ok_and(|found| found.worst() <= delta);
         self.find(
             private,
@@ -154,7 +164,9 @@ impl Verdict {
 
     /// That noise of this standard deviation at clip norm 1 is as private as claimed for examples in secret slots: the
     /// epsilon claimed, if it is. A plan whose noise was verified by sampling is sampled again, with coins of the
-    /// operating system and four times as many: a true claim fails with a probability of about 1e-9.
+    /// operating system and four times as many: a true claim fails with a probability of about 1e-9. The bound without
+    /// sampling is evaluated too: it holds with certainty, so that samples whose mean exceeds it by more than chance (eight
+    /// standard errors, a probability below 1e-14) show that one of the two ways to account is wrong.
     fn check_slots_noise(
         &mut self,
         plan: &PlanRecord,
@@ -183,6 +195,9 @@ impl Verdict {
             getrandom::fill(&mut seed).map_err(|_| AccountingError::NoEntropy)?;
             let coins = Coins { seed, samples: 4 * USUAL_SAMPLES, failure: 1e-4 * delta };
             let bound = Sampler::new(&few)?.bound(noise_std, epsilon, &coins)?;
+            // Of what was sampled, which may be a class of the slots.
+            let certain = deterministic::delta(&few, noise_std, epsilon)?.delta;
+            self.check_certainty(&bound, certain);
             let failure = bound.failure;
             let sampled =
                 Directions { remove: bound.remove.upper + failure, add: bound.add.upper + failure };
@@ -201,6 +216,24 @@ impl Verdict {
         );
         private.then_some(epsilon)
     }
+
+    /// That samples do not contradict the bound that holds without them.
+    fn check_certainty(&mut self, sampled: &MonteCarloBound, certain: Directions) {
+        let [remove, add] = [(sampled.remove, certain.remove), (sampled.add, certain.add)].map(
+            |(estimate, certain)| {
+                let Estimate { mean, standard_error, .. } = estimate;
+                (mean - CHANCE * standard_error <= certain, mean, certain)
+            },
+        );
+        self.find(
+            remove.0 && add.0,
+            format!(
+                "delta: the mean of the samples is {:.6e} (remove) and {:.6e} (add), not above {:.6e} and {:.6e} by the bound \
+                 without sampling",
+                remove.1, add.1, remove.2, add.2
+            ),
+        );
+    }
 }
 
 /// Whether two accounts agree, up to the rounding of different machines.
@@ -210,11 +243,45 @@ fn is_same(claimed: Option<Amplification>, derived: Option<Amplification>) -> bo
         (Some(a), Some(b)) => {
             close(a.unamplified_multiplier, b.unamplified_multiplier)
                 && (a.samples, a.failure) == (b.samples, b.failure)
+                // Plans from before it was stated have none.
+                && a.largest_column.is_none_or(|a| b.largest_column.is_some_and(|b| close(a, b)))
                 // The noise is found to a relative 1e-9, where delta moves 30 times as much.
                 && [(a.delta_remove, b.delta_remove), (a.delta_add, b.delta_add)]
                     .iter()
                     .all(|(a, b)| a == b || (a / b - 1.0).abs() <= 1e-6)
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_above_a_bound_that_is_certain_are_noticed() {
+        let estimate = |mean, standard_error| Estimate {
+            mean,
+            standard_error,
+            largest_term: 1e-3,
+            upper: mean + 7.0 * standard_error,
+        };
+        let holds = |remove, add| {
+            let mut verdict = Verdict {
+                findings: Vec::new(),
+                sensitivity: None,
+                noise_multiplier: None,
+                epsilon: None,
+                secret_key: true,
+            };
+            let sampled = MonteCarloBound { remove, add, samples: 1000, failure: 1e-9 };
+            verdict.check_certainty(&sampled, Directions { remove: 1.1e-5, add: 2e-6 });
+            verdict.findings[0].holds
+        };
+        let (below, chance) = (estimate(1e-5, 1e-7), estimate(1.17e-5, 1e-7));
+        let above = estimate(1.2e-5, 1e-7);
+        assert!(holds(below, estimate(1e-6, 1e-8)) && holds(chance, estimate(1e-6, 1e-8)));
+        assert!(!holds(above, estimate(1e-6, 1e-8)));
+        assert!(!holds(below, estimate(3e-6, 1e-8)));
     }
 }

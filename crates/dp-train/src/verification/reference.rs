@@ -103,15 +103,15 @@ impl SlowStrategy {
         Self { rows, toeplitz: Some(c) }
     }
 
-    /// `max_i |C e_i|`, by the definition. O(n p).
-    pub(super) fn longest_column(&self) -> f64 {
+    /// `|C e_i|^2` of all columns, by the definition. O(n p).
+    pub(super) fn squared_columns(&self) -> Vec<f64> {
         let mut squares = vec![0.0; self.rows.len()];
         for (t, row) in self.rows.iter().enumerate() {
             for (lag, c) in row.iter().enumerate() {
                 squares[t - lag] += c * c;
             }
         }
-        squares.into_iter().fold(0.0, f64::max).sqrt()
+        squares
     }
 
     /// `<m_i, m_j>` of the slot means `m_i = sum_l |C e_{i + l b}|`, by rows: by the definition. O(n p + n b^2).
