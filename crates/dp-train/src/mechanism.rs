@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 
+use rayon::prelude::*;
 use thiserror::Error;
 
 #[cfg(feature = "gpu")]
@@ -13,6 +14,7 @@ use crate::noise::{NoiseError, NoiseStream};
 use crate::parting::{BLOCK, MOST_IN_PART};
 use crate::plan::DpPlan;
 use crate::seeds::{KeyOrigin, NoiseKey};
+use crate::update::PIECE;
 
 /// Makes private gradients out of clipped sums, one per step of a plan.
 ///
@@ -162,10 +164,22 @@ impl Mechanism {
         // Sums in f64 lie on grids of 2^-53 of their terms, which shift with the sum and would show in numbers near
         // zero, where f32 is finer. A grid of the plan's own is coarser than those and the same for every sum; what
         // is done to its multiples, the rounding to f32 included, shows nothing more.
-        let released = |value: f64| ((value / grid).round() * grid / batch_size) as f32;
-        let values = values.into_iter().map(released).collect();
+        let released = |value: f64| (nearest(value / grid) * grid / batch_size) as f32;
+        let values = values.into_par_iter().with_min_len(PIECE).map(released).collect();
         Ok(PrivateGradient::released(values, step))
     }
+}
+
+/// [`f64::round`], which is a call into the C library on processors without an instruction for it.
+fn nearest(x: f64) -> f64 {
+    let size = x.abs();
+    // Larger ones are whole, or no numbers.
+    if size >= (1_u64 << 52) as f64 || size.is_nan() {
+        return x;
+    }
+    let whole = (size as i64) as f64;
+    let up = if size - whole >= 0.5 { 1.0 } else { 0.0 };
+    (whole + up).copysign(x)
 }
 
 /// By how much of the clip norm the rounding to the device's grid may move a sum, over all of the blocks that an example can
@@ -203,7 +217,7 @@ impl Mechanism {
     fn fixed(&self, row: &[f64]) -> Option<FixedNoise> {
         let exponent = self.exponent(row.len());
         let grid = f64::from(exponent).exp2();
-        let whole = |noise: &f64| (noise / grid).round() as i64;
+        let whole = |noise: &f64| nearest(noise / grid) as i64;
         let most = row.iter().fold(0.0_f64, |most, noise| most.max((noise / grid).abs()));
         let scale = (grid / self.batch_size as f64) as f32;
         if most >= 61.0_f64.exp2() || !scale.is_normal() {
@@ -254,4 +268,19 @@ pub enum MechanismError {
         /// The sum's clip norm.
         found: f64,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn nearest_is_round_to_the_last_bit() {
+        let edges = [0.0, 0.5, 0.499_999_999_999_999_94, 1.5, 2.5, 4_503_599_627_370_495.5, 1e300];
+        let edges = edges.into_iter().chain([f64::INFINITY, f64::NAN, f64::MIN_POSITIVE]);
+        let many = (0..100_000).map(|i| (f64::from(i) * 0.77).sin() * f64::from(i % 60).exp2());
+        for x in edges.chain(many).flat_map(|x| [x, -x, x + 0.5]) {
+            assert_eq!(nearest(x).to_bits(), x.round().to_bits(), "{x}");
+        }
+    }
 }

@@ -1,8 +1,12 @@
 //! The update: SGD with momentum and weight decay on a flat vector of parameters.
 
 use mf_core::Sgd;
+use rayon::prelude::*;
 
 use crate::gradient::{NonPrivateGradient, PrivateGradient};
+
+/// Numbers that are worth a thread.
+pub(crate) const PIECE: usize = 1 << 14;
 
 /// The state of SGD, one number per parameter.
 ///
@@ -61,10 +65,11 @@ impl Momentum {
         assert_eq!(parameters.len(), self.buffer.len(), "one parameter per momentum");
         assert_eq!(gradient.len(), self.buffer.len(), "one gradient entry per momentum");
         let (alpha, beta) = (self.sgd.decay_factor() as f32, self.sgd.momentum() as f32);
-        for ((theta, m), x) in parameters.iter_mut().zip(&mut self.buffer).zip(gradient) {
+        let numbers = parameters.par_iter_mut().zip(&mut self.buffer).zip(gradient);
+        numbers.with_min_len(PIECE).for_each(|((theta, m), x)| {
             *m = beta * *m + x;
             *theta = alpha * *theta - learning_rate * *m;
-        }
+        });
     }
 }
 

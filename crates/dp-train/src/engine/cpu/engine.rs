@@ -61,6 +61,12 @@ impl Engine {
         })
     }
 
+    /// The same on another instruction set.
+    #[cfg(test)]
+    pub(super) fn on(self, isa: Isa) -> Self {
+        Self { isa, ..self }
+    }
+
     /// Which convolutions and linear layers have ghost norms, in their order.
     #[cfg(test)]
     pub(crate) fn ghost_norms(&self) -> Vec<bool> {
@@ -103,10 +109,10 @@ impl Engine {
 
 impl GradientEngine for Engine {
     fn describe(&self) -> EngineDescription {
-        let (isa, threads) = (self.isa.name(), self.workers.len());
+        let threads = self.workers.len();
         EngineDescription {
-            name: format!("the CPU engine, {isa}, {threads} threads"),
-            arithmetic: format!("cpu, {isa}"),
+            name: format!("the CPU engine, {}, {threads} threads", self.isa.name()),
+            arithmetic: format!("cpu, {}", self.isa.arithmetic()),
         }
     }
 

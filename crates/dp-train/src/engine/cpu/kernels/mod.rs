@@ -1,7 +1,7 @@
 //! The arithmetic of the CPU engine: layouts, products of tiles, and the passes of each kind of layer.
 //!
 //! ```text
-//! vector                       eight floats at once, and the choice of instruction set
+//! vector                       some floats at once, and the choice of instruction set
 //! plane, tile                  layouts of images, and the one hot loop
 //! geometry, offsets, packing   what a convolution multiplies, and where it lies
 //! direct, winograd             convolutions; transform, transform_1d: Winograd's

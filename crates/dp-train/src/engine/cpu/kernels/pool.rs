@@ -85,17 +85,17 @@ kernel! {
             for oy in 0..output.height {
                 for ox in 0..output.width {
                     let (iy, ix) = (oy * stride, ox * stride);
-                    for channel in (0..output.pitch).step_by(8) {
+                    for channel in (0..output.pitch).step_by(V::LANES) {
                         let at = output_gradient.pixel(oy, ox) + channel;
-                        let y = &y[output.pixel(oy, ox) + channel..][..8];
-                        // SAFETY: each slice has eight floats.
+                        let y = &y[output.pixel(oy, ox) + channel..][..V::LANES];
+                        // SAFETY: each slice has so many floats.
                         let (mut left, y) =
-                            unsafe { (V::load(dy[at..][..8].as_ptr()), V::load(y.as_ptr())) };
+                            unsafe { (V::load(dy[at..][..V::LANES].as_ptr()), V::load(y.as_ptr())) };
                         for k in 0..kernel * kernel {
                             let (ky, kx) = (iy + k / kernel, ix + k % kernel);
-                            let x = &x[input.pixel(ky, kx) + channel..][..8];
-                            let dx = &mut dx[input_gradient.pixel(ky, kx) + channel..][..8];
-                            // SAFETY: both slices have eight floats.
+                            let x = &x[input.pixel(ky, kx) + channel..][..V::LANES];
+                            let dx = &mut dx[input_gradient.pixel(ky, kx) + channel..][..V::LANES];
+                            // SAFETY: both slices have so many floats.
                             unsafe {
                                 let x = V::load(x.as_ptr());
                                 let mut share = left.mul(V::splat(scale));

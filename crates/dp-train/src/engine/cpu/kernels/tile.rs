@@ -1,5 +1,5 @@
-//! The one hot loop: 6 x 16 results at a time of a matrix product whose operands stay where they
-//! are.
+//! The one hot loop: 6 x 16 results at a time, or 12 x 32 by AVX-512, of a matrix product whose operands
+//! stay where they are.
 //!
 //! ```text
 //! c[i][j] = start[j] + sum_k a[i][k] b[k][j]
@@ -11,9 +11,9 @@
 
 use crate::engine::cpu::kernels::vector::{Vector, kernel};
 
-/// Rows of a tile. Its 12 accumulators, 2 vectors of `b` and a broadcast fill 16 AVX registers.
-pub(crate) const ROWS: usize = 6;
-/// Columns of a tile: two vectors. Channels are filled up with zeros to a multiple of it.
+/// Rows of the largest tile. Whoever chooses a number of rows does well to take a multiple of it.
+pub(crate) const ROWS: usize = 12;
+/// Columns of a group. Channels are filled up with zeros to a multiple of it.
 pub(crate) const COLUMNS: usize = 16;
 
 /// Floats of `b` that stay in half of a first-level cache.
@@ -81,8 +81,8 @@ pub(crate) struct Product<'a> {
 }
 
 kernel! {
-    /// Computes the product, one group of columns after the other, so that a group of `b` stays in
-    /// the first cache. The order of each sum is fixed. O(rows columns k).
+    /// Computes the product, a tile's groups of columns after the other, so that their part of `b` stays in
+    /// the first cache. The order of each sum is fixed, and the same for every size of tile. O(rows columns k).
     ///
     /// # Panics
     /// If an operand does not hold what the strides reach.
@@ -105,12 +105,15 @@ kernel! {
         let rows = p.a_rows.offsets.len() * p.samples;
         // A small `b` stays in cache as a whole: then the rows are looked up only once.
         let depth: usize = p.sum.iter().map(|s| s.count).product();
-        let together = if depth * groups * COLUMNS <= SMALL { groups } else { 1 };
+        // Groups in two vectors.
+        let wide = 2 * V::LANES / COLUMNS;
+        let together = if depth * groups * COLUMNS <= SMALL { groups } else { wide };
         for first in (0..groups).step_by(together) {
+            let last = groups.min(first + together);
             let (mut sample, mut index) = (0, 0);
             let mut row = 0;
             while row < rows {
-                let m = ROWS.min(rows - row);
+                let m = V::ROWS.min(rows - row);
                 let mut a_at = [p.a.as_ptr(); ROWS];
                 let mut c_at = [p.c.as_mut_ptr(); ROWS];
                 for i in 0..m {
@@ -126,28 +129,14 @@ kernel! {
                         (sample, index) = (sample + 1, 0);
                     }
                 }
-                for group in first..first + together {
-                    let b = p.b[group * p.b_group..].as_ptr();
-                    let start = match p.start {
-                        Start::Zero => Begin::Zero,
-                        Start::Row(row) => Begin::Row(row[group * COLUMNS..].as_ptr()),
-                        Start::Kept => Begin::Kept,
-                    };
-                    let column = p.columns[group] as usize;
-                    let mut c_at = c_at;
-                    for i in 0..ROWS {
-                        c_at[i] = c_at[i].wrapping_add(column);
-                    }
+                for group in (first..last).step_by(wide) {
                     // SAFETY: the asserts cover every address that the strides reach from these
                     // rows, for all rows and groups.
                     unsafe {
-                        match m {
-                            6 => tile::<V, 6>(a_at, b, &p.sum, (start, p.relu), c_at),
-                            5 => tile::<V, 5>(head(a_at), b, &p.sum, (start, p.relu), head(c_at)),
-                            4 => tile::<V, 4>(head(a_at), b, &p.sum, (start, p.relu), head(c_at)),
-                            3 => tile::<V, 3>(head(a_at), b, &p.sum, (start, p.relu), head(c_at)),
-                            2 => tile::<V, 2>(head(a_at), b, &p.sum, (start, p.relu), head(c_at)),
-                            _ => tile::<V, 1>(head(a_at), b, &p.sum, (start, p.relu), head(c_at)),
+                        if wide == 1 || group + wide <= last {
+                            rows_of_tile::<V, 2>(&p, m, a_at, group, c_at);
+                        } else {
+                            rows_of_tile::<V, 1>(&p, m, a_at, group, c_at);
                         }
                     }
                 }
@@ -155,6 +144,60 @@ kernel! {
             }
         }
     }
+}
+
+/// A tile of `m` rows and `W` vectors, from a group of columns on.
+///
+/// # Safety
+/// As for [`tile`], for the addresses of `p`.
+#[inline(always)]
+unsafe fn rows_of_tile<V: Vector, const W: usize>(
+    p: &Product<'_>,
+    m: usize,
+    a: [*const f32; ROWS],
+    group: usize,
+    c: [*mut f32; ROWS],
+) {
+    let mut vectors = [Columns { b: p.b.as_ptr(), start: Begin::Zero, at: 0 }; W];
+    for w in 0..W {
+        let (group, inside) = (group + w * V::LANES / COLUMNS, w * V::LANES % COLUMNS);
+        vectors[w] = Columns {
+            b: p.b[group * p.b_group + inside..].as_ptr(),
+            start: match p.start {
+                Start::Zero => Begin::Zero,
+                Start::Row(row) => Begin::Row(row[group * COLUMNS + inside..].as_ptr()),
+                Start::Kept => Begin::Kept,
+            },
+            at: p.columns[group] as usize + inside,
+        };
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        // What is constant is decided before code is made, so no tile is compiled that never runs.
+        match m {
+            12 if V::ROWS > 6 => tile::<V, 12, W>(head(a), &vectors, &p.sum, p.relu, head(c)),
+            11 if V::ROWS > 6 => tile::<V, 11, W>(head(a), &vectors, &p.sum, p.relu, head(c)),
+            10 if V::ROWS > 6 => tile::<V, 10, W>(head(a), &vectors, &p.sum, p.relu, head(c)),
+            9 if V::ROWS > 6 => tile::<V, 9, W>(head(a), &vectors, &p.sum, p.relu, head(c)),
+            8 if V::ROWS > 6 => tile::<V, 8, W>(head(a), &vectors, &p.sum, p.relu, head(c)),
+            7 if V::ROWS > 6 => tile::<V, 7, W>(head(a), &vectors, &p.sum, p.relu, head(c)),
+            6 => tile::<V, 6, W>(head(a), &vectors, &p.sum, p.relu, head(c)),
+            5 => tile::<V, 5, W>(head(a), &vectors, &p.sum, p.relu, head(c)),
+            4 => tile::<V, 4, W>(head(a), &vectors, &p.sum, p.relu, head(c)),
+            3 => tile::<V, 3, W>(head(a), &vectors, &p.sum, p.relu, head(c)),
+            2 => tile::<V, 2, W>(head(a), &vectors, &p.sum, p.relu, head(c)),
+            _ => tile::<V, 1, W>(head(a), &vectors, &p.sum, p.relu, head(c)),
+        }
+    }
+}
+
+/// A vector of columns.
+#[derive(Clone, Copy)]
+struct Columns {
+    b: *const f32,
+    start: Begin,
+    /// Where in a row of `c` they lie.
+    at: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -169,57 +212,69 @@ fn head<T: Copy, const M: usize>(all: [T; ROWS]) -> [T; M] {
     std::array::from_fn(|i| all[i])
 }
 
-/// `M x 16` results.
+/// `M` rows of `W` vectors of results.
 ///
 /// # Safety
-/// `a` and `b` must be readable wherever the strides lead, `c` writable for 16 floats per row, and
-/// the row to begin with readable for 16 floats.
+/// `a` and `b` must be readable wherever the strides lead, `c` writable for the vectors of every row, and
+/// the row to begin with readable for them.
 #[inline(always)]
-unsafe fn tile<V: Vector, const M: usize>(
+unsafe fn tile<V: Vector, const M: usize, const W: usize>(
     a: [*const f32; M],
-    b: *const f32,
+    columns: &[Columns; W],
     sum: &[Steps; 3],
-    (start, relu): (Begin, bool),
+    relu: bool,
     c: [*mut f32; M],
 ) {
     let [outer, middle, inner] = *sum;
     // SAFETY: the caller's promise.
     unsafe {
-        let mut acc = [[V::splat(0.0); 2]; M];
-        match start {
-            Begin::Zero => {}
-            Begin::Row(row) => acc = [[V::load(row), V::load(row.add(8))]; M],
-            Begin::Kept => {
-                for i in 0..M {
-                    acc[i] = [V::load(c[i]), V::load(c[i].add(8))];
+        let mut acc = [[V::splat(0.0); W]; M];
+        for w in 0..W {
+            match columns[w].start {
+                Begin::Zero => {}
+                Begin::Row(row) => {
+                    let row = V::load(row);
+                    for i in 0..M {
+                        acc[i][w] = row;
+                    }
+                }
+                Begin::Kept => {
+                    for i in 0..M {
+                        acc[i][w] = V::load(c[i].add(columns[w].at));
+                    }
                 }
             }
         }
         for o in 0..outer.count {
             for m in 0..middle.count {
                 let mut at = o * outer.a + m * middle.a;
-                let mut b = b.add(o * outer.b + m * middle.b);
+                let from = o * outer.b + m * middle.b;
+                let mut b = [columns[0].b; W];
+                for w in 0..W {
+                    b[w] = columns[w].b.add(from);
+                }
                 for _ in 0..inner.count {
-                    let (left, right) = (V::load(b), V::load(b.add(8)));
+                    let mut vectors = [V::splat(0.0); W];
+                    for w in 0..W {
+                        vectors[w] = V::load(b[w]);
+                        // Wrapping: after the last step it may point past the end.
+                        b[w] = b[w].wrapping_add(inner.b);
+                    }
                     for i in 0..M {
                         let x = V::splat(*a[i].add(at));
-                        acc[i][0] = x.mul_add(left, acc[i][0]);
-                        acc[i][1] = x.mul_add(right, acc[i][1]);
+                        for w in 0..W {
+                            acc[i][w] = x.mul_add(vectors[w], acc[i][w]);
+                        }
                     }
                     at += inner.a;
-                    // Wrapping: after the last step it may point past the end.
-                    b = b.wrapping_add(inner.b);
                 }
             }
         }
-        if relu {
-            for i in 0..M {
-                acc[i] = [acc[i][0].relu(), acc[i][1].relu()];
-            }
-        }
         for i in 0..M {
-            acc[i][0].store(c[i]);
-            acc[i][1].store(c[i].add(8));
+            for w in 0..W {
+                let result = if relu { acc[i][w].relu() } else { acc[i][w] };
+                result.store(c[i].add(columns[w].at));
+            }
         }
     }
 }

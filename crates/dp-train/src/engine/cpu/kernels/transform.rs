@@ -1,4 +1,4 @@
-//! The transforms of Winograd's F(4x4, 3x3), eight channels at a time.
+//! The transforms of Winograd's F(4x4, 3x3), a vector of channels at a time.
 
 use crate::engine::cpu::kernels::plane::{Plane, Size};
 use crate::engine::cpu::kernels::reduce::Target;
@@ -140,7 +140,7 @@ kernel! {
                 for tx in 0..grid.width {
                     let corner = sample * plane.len()
                         + plane.bordered(TILE * ty + origin, TILE * tx + origin);
-                    for channel in (0..plane.pitch).step_by(8) {
+                    for channel in (0..plane.pitch).step_by(V::LANES) {
                         // SAFETY: rows and columns of all tiles were asserted to lie in the layout, and
                         // the layout in the source; the last position and tile in the target.
                         unsafe {
@@ -181,7 +181,7 @@ kernel! {
             for ty in 0..grid.height {
                 for tx in 0..grid.width {
                     let corner = sample * plane.len() + plane.pixel(TILE * ty, TILE * tx);
-                    for channel in (0..plane.pitch).step_by(8) {
+                    for channel in (0..plane.pitch).step_by(V::LANES) {
                         // SAFETY: asserted as for the inputs.
                         unsafe {
                             let from = source.as_ptr().add(corner + channel);
@@ -230,7 +230,7 @@ kernel! {
                     let corner = sample * plane.len() + plane.pixel(TILE * ty, TILE * tx);
                     let rows = TILE.min(plane.height - TILE * ty);
                     let columns = TILE.min(plane.width - TILE * tx);
-                    for channel in (0..plane.pitch).step_by(8) {
+                    for channel in (0..plane.pitch).step_by(V::LANES) {
                         // SAFETY: asserted for the last position and tile of the source; the bias has a whole
                         // pixel; only pixels that lie in the image are stored or read as values, and the
                         // image lies in the target and in the values.
@@ -289,9 +289,9 @@ kernel! {
         let size = inner * outer;
         assert!(source.len() >= 9 * size && target.len() >= POSITIONS * size);
         for i in 0..inner {
-            for o in (0..outer).step_by(8) {
+            for o in (0..outer).step_by(V::LANES) {
                 let at = (o / COLUMNS * inner + i) * COLUMNS + o % COLUMNS;
-                // SAFETY: asserted, as `i * outer + o + 8 <= size` and `at + 8 <= size`.
+                // SAFETY: asserted, as `i * outer + o + LANES <= size` and `at + LANES <= size`.
                 unsafe {
                     let from = source.as_ptr().add(i * outer + o);
                     let w = both_ways!(
@@ -319,9 +319,9 @@ kernel! {
     ) {
         let Target { values: target, keep } = target;
         assert!(source.len() >= POSITIONS * count && target.len() >= 8 * stride + count);
-        assert_eq!(count % 8, 0);
-        for at in (0..count).step_by(8) {
-            // SAFETY: asserted, as `at + 8 <= count`.
+        assert_eq!(count % V::LANES, 0);
+        for at in (0..count).step_by(V::LANES) {
+            // SAFETY: asserted, as `at + LANES <= count`.
             unsafe {
                 let from = source.as_ptr().add(at);
                 let mut w = both_ways!(

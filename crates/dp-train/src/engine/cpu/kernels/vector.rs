@@ -1,46 +1,89 @@
-//! Eight floats at once, and kernels compiled once per instruction set.
+//! Some floats at once, and kernels compiled once per instruction set.
 
 /// The instruction set that kernels run with, found when the program runs.
 ///
-/// [`Avx2`](Isa::avx2) can only be made on a CPU that has AVX2 and FMA: kernels rely on it.
+/// Those of x86 can only be had on a CPU that has them: kernels rely on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Isa {
-    pub(in crate::engine::cpu) avx2: bool,
+    pub(in crate::engine::cpu) set: Set,
+}
+
+/// What an [`Isa`] stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine::cpu) enum Set {
+    /// Plain Rust, on any CPU.
+    Portable,
+    /// AVX2 and FMA.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// AVX-512 besides: twice the floats in twice the registers.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
 }
 
 impl Isa {
     /// The best that this CPU has.
     pub(crate) fn detect() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-        #[cfg(not(target_arch = "x86_64"))]
-        let avx2 = false;
-        Self { avx2 }
+        Self::all()[0]
     }
 
     /// Plain Rust, on any CPU.
     pub(crate) fn portable() -> Self {
-        Self { avx2: false }
+        Self { set: Set::Portable }
+    }
+
+    /// Those that this CPU has, best first.
+    pub(crate) fn all() -> Vec<Self> {
+        #[allow(unused_mut)]
+        let mut sets = vec![Set::Portable];
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            sets.insert(0, Set::Avx2);
+            if is_x86_feature_detected!("avx512f") {
+                sets.insert(0, Set::Avx512);
+            }
+        }
+        sets.into_iter().map(|set| Self { set }).collect()
     }
 
     /// Its name for reports.
     pub(crate) fn name(self) -> &'static str {
-        if self.avx2 { "AVX2 and FMA" } else { "portable" }
+        match self.set {
+            Set::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx2 => "AVX2 and FMA",
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512 => "AVX-512",
+        }
+    }
+
+    /// The name of all that give the same bits: every float of a wider register goes the same way.
+    pub(crate) fn arithmetic(self) -> &'static str {
+        match self.set {
+            Set::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx2 | Set::Avx512 => "AVX2 and FMA",
+        }
     }
 }
 
-/// Eight floats.
+/// [`LANES`](Vector::LANES) floats.
 ///
 /// # Safety
-/// Loads and stores touch eight floats at the pointer, which must be valid for it; no alignment is
+/// Loads and stores touch that many floats at the pointer, which must be valid for it; no alignment is
 /// needed. An implementation for an instruction set may only be used inside a function that enables
 /// it, which [`kernel!`] sees to.
 pub(crate) trait Vector: Copy {
-    /// The same number eight times.
+    /// Floats in it: 8 or 16.
+    const LANES: usize;
+    /// Rows of two of them that fit into the registers beside what they are made of.
+    const ROWS: usize;
+
+    /// The same number in all of it.
     fn splat(x: f32) -> Self;
-    /// Reads eight floats.
+    /// Reads so many floats.
     unsafe fn load(at: *const f32) -> Self;
-    /// Writes eight floats.
+    /// Writes so many floats.
     unsafe fn store(self, at: *mut f32);
     /// `self + b`.
     fn add(self, b: Self) -> Self;
@@ -70,6 +113,9 @@ impl Portable {
 }
 
 impl Vector for Portable {
+    const LANES: usize = 8;
+    const ROWS: usize = 6;
+
     #[inline(always)]
     fn splat(x: f32) -> Self {
         Self([x; 8])
@@ -120,7 +166,7 @@ impl Vector for Portable {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86::Avx2;
+pub(crate) use x86::{Avx2, Avx512};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
@@ -136,6 +182,10 @@ mod x86 {
     // and FMA; pointers are the caller's promise.
     #[allow(clippy::undocumented_unsafe_blocks)]
     impl Vector for Avx2 {
+        const LANES: usize = 8;
+        // 12 accumulators, 2 vectors and a number in all lanes: 15 of 16 registers.
+        const ROWS: usize = 6;
+
         #[inline(always)]
         fn splat(x: f32) -> Self {
             Self(unsafe { _mm256_set1_ps(x) })
@@ -179,6 +229,64 @@ mod x86 {
             Self(unsafe { _mm256_max_ps(_mm256_setzero_ps(), self.0) })
         }
     }
+
+    /// Sixteen floats in an AVX-512 register.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Avx512(__m512);
+
+    // SAFETY, for every block here: `kernel!` uses this type only inside functions that enable AVX-512's
+    // foundation; pointers are the caller's promise.
+    #[allow(clippy::undocumented_unsafe_blocks)]
+    impl Vector for Avx512 {
+        const LANES: usize = 16;
+        // 24 accumulators, 2 vectors and a number in all lanes: 27 of 32 registers.
+        const ROWS: usize = 12;
+
+        #[inline(always)]
+        fn splat(x: f32) -> Self {
+            Self(unsafe { _mm512_set1_ps(x) })
+        }
+        #[inline(always)]
+        unsafe fn load(at: *const f32) -> Self {
+            Self(unsafe { _mm512_loadu_ps(at) })
+        }
+        #[inline(always)]
+        unsafe fn store(self, at: *mut f32) {
+            unsafe { _mm512_storeu_ps(at, self.0) }
+        }
+        #[inline(always)]
+        fn add(self, b: Self) -> Self {
+            Self(unsafe { _mm512_add_ps(self.0, b.0) })
+        }
+        #[inline(always)]
+        fn sub(self, b: Self) -> Self {
+            Self(unsafe { _mm512_sub_ps(self.0, b.0) })
+        }
+        #[inline(always)]
+        fn mul(self, b: Self) -> Self {
+            Self(unsafe { _mm512_mul_ps(self.0, b.0) })
+        }
+        #[inline(always)]
+        fn mul_add(self, b: Self, c: Self) -> Self {
+            Self(unsafe { _mm512_fmadd_ps(self.0, b.0, c.0) })
+        }
+        #[inline(always)]
+        fn where_equal(self, b: Self, c: Self) -> Self {
+            let equal = unsafe { _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(self.0, b.0) };
+            Self(unsafe { _mm512_maskz_mov_ps(equal, c.0) })
+        }
+        #[inline(always)]
+        fn where_positive(self, c: Self) -> Self {
+            let zero = unsafe { _mm512_setzero_ps() };
+            let positive = unsafe { _mm512_cmp_ps_mask::<_CMP_GT_OQ>(self.0, zero) };
+            Self(unsafe { _mm512_maskz_mov_ps(positive, c.0) })
+        }
+        #[inline(always)]
+        fn relu(self) -> Self {
+            // The second operand is taken if one is not a number.
+            Self(unsafe { _mm512_max_ps(_mm512_setzero_ps(), self.0) })
+        }
+    }
 }
 
 /// A function that is compiled for every instruction set and picks one by its first argument.
@@ -202,13 +310,21 @@ macro_rules! kernel {
             }
 
             #[cfg(target_arch = "x86_64")]
-            if isa.avx2 {
-                // SAFETY: `Isa::detect` found both features.
-                return unsafe { avx2($($arg),*) };
+            #[target_feature(enable = "avx512f,avx2,fma")]
+            fn avx512($($arg: $type),*) $(-> $ret)? {
+                body::<$crate::engine::cpu::kernels::vector::Avx512>($($arg),*)
             }
-            #[cfg(not(target_arch = "x86_64"))]
-            let _ = isa;
-            body::<$crate::engine::cpu::kernels::vector::Portable>($($arg),*)
+
+            use $crate::engine::cpu::kernels::vector::Set;
+            match isa.set {
+                Set::Portable => body::<$crate::engine::cpu::kernels::vector::Portable>($($arg),*),
+                // SAFETY: `Isa::all` found both features.
+                #[cfg(target_arch = "x86_64")]
+                Set::Avx2 => unsafe { avx2($($arg),*) },
+                // SAFETY: `Isa::all` found all three.
+                #[cfg(target_arch = "x86_64")]
+                Set::Avx512 => unsafe { avx512($($arg),*) },
+            }
         }
     };
 }

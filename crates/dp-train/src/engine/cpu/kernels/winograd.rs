@@ -18,7 +18,7 @@ use crate::engine::cpu::kernels::packing::Weights;
 use crate::engine::cpu::kernels::plane::{Plane, Size};
 use crate::engine::cpu::kernels::reduce::Target;
 use crate::engine::cpu::kernels::scratch::Scratch;
-use crate::engine::cpu::kernels::tile::{COLUMNS, Product, Rows, Start, Steps, product};
+use crate::engine::cpu::kernels::tile::{COLUMNS, Product, ROWS, Rows, Start, Steps, product};
 use crate::engine::cpu::kernels::transform::{self, Finish, POSITIONS, TILE, Tiles};
 use crate::engine::cpu::kernels::vector::Isa;
 
@@ -56,7 +56,7 @@ impl Winograd {
         let Size { height, width } = input.size();
         let grid = Size { height: height.div_ceil(TILE), width: width.div_ceil(TILE) };
         // Rows are tiles, or the channels of a block of weight gradients.
-        let count = (samples * grid.area()).max(BLOCK_FLOATS / COLUMNS + 6) as u32;
+        let count = (samples * grid.area()).max(BLOCK_FLOATS / COLUMNS + ROWS) as u32;
         let rows = |pitch: usize| (0..count).map(|t| t * pitch as u32).collect();
         let groups = |pitch: usize| (0..pitch as u32).step_by(COLUMNS).collect();
         Self {
@@ -107,7 +107,7 @@ impl Winograd {
     /// Floats of each of the two scratch buffers.
     pub(crate) fn scratch(&self) -> usize {
         let widest = self.in_pitch().max(self.geometry.planes.output.pitch);
-        self.transformed_floats(widest).max(POSITIONS * (BLOCK_FLOATS + 6 * widest))
+        self.transformed_floats(widest).max(POSITIONS * (BLOCK_FLOATS + ROWS * widest))
     }
 
     /// Examples whose transformed outputs stay in cache.
@@ -284,7 +284,7 @@ impl Winograd {
         let b_stride = position_stride(tiles, co);
         let dy = &dy[first * gradient.len()..];
         transform::gradients(isa, self.of(gradient, samples), dy, left, b_stride);
-        let block = (BLOCK_FLOATS / co).next_multiple_of(6).min(ci);
+        let block = (BLOCK_FLOATS / co).next_multiple_of(ROWS).min(ci);
         for channel in (0..ci).step_by(block) {
             let count = block.min(ci - channel);
             for xi in 0..POSITIONS {

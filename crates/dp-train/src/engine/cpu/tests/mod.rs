@@ -1,9 +1,12 @@
 //! The engine against the definition.
 
+use std::collections::HashMap;
+
 use crate::engine::cases::{
     batch, classifier, conv, convnet, convnet_tanh, distance, grouped, norm, wide,
 };
 use crate::engine::cpu::Engine;
+use crate::engine::cpu::kernels::vector::Isa;
 use crate::engine::reference::{self, Example};
 use crate::engine::{
     Batch, BatchMetrics, ConvolutionMethod, EngineError, EngineOptions, GradientEngine,
@@ -104,6 +107,24 @@ impl Case {
                 let tolerance = if convolution == ConvolutionMethod::Direct { 2e-6 } else { 2e-5 };
                 self.check(options, tolerance);
             }
+            self.check_bits(EngineOptions { convolution, ..EngineOptions::default() });
+        }
+    }
+
+    /// Instruction sets that are said to compute the same do so to the last bit: a run may go on with another of them.
+    fn check_bits(&self, options: EngineOptions) {
+        let mut found: HashMap<&str, Vec<u64>> = HashMap::new();
+        for isa in Isa::all() {
+            let mut engine = self.engine(options).on(isa);
+            let classes = self.architecture.shapes().last().unwrap().len();
+            let mut logits = vec![0.0; self.labels.len() * classes];
+            engine.forward(&self.parameters, &self.images, &mut logits).unwrap();
+            let (plain, _) = engine.gradient_sum(&self.parameters, self.batch()).unwrap();
+            let (sum, _) = engine.clipped_sum(&self.parameters, self.batch(), 0.1).unwrap();
+            let floats = logits.iter().chain(&plain).map(|x| u64::from(x.to_bits()));
+            let bits = floats.chain(sum.into_values().iter().map(|x| x.to_bits())).collect();
+            let first = found.entry(isa.arithmetic()).or_insert_with(|| Vec::clone(&bits));
+            assert!(*first == bits, "{} {:?}", isa.name(), self.architecture.shapes());
         }
     }
 }
