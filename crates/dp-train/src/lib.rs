@@ -54,6 +54,8 @@ pub mod mechanism;
 pub mod update;
 pub mod seal;
 pub mod training;
+#[cfg(feature = "burn")]
+pub mod module;
 pub mod provenance;
 pub mod score;
 pub mod certificate;

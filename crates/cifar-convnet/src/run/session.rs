@@ -338,6 +338,7 @@ impl<'a> Session<'a> {
                     held_out_examples: config.data.held_out_examples(),
                     features: config.data.made_features().map(|features| features.to_string()),
                     artifacts: Artifacts {
+                        module_sha256: None,
                         config_sha256: Some(self.experiment.config.sha256()?),
                         training_data_sha256: Some(data_sha256),
                         parameters_sha256: Some(Fingerprint::of_bytes(&model)),

@@ -1,7 +1,7 @@
 //! The GPUs of this machine, by name.
 
-use burn_tensor::DeviceKind;
-use burn_tensor::wgpu::wgpu;
+use burn::tensor::DeviceKind;
+use burn::tensor::wgpu::wgpu;
 
 /// What kind of device it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

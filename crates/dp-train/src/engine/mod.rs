@@ -39,6 +39,8 @@ mod error;
 mod gpu;
 mod gradient_engine;
 mod options;
+#[cfg(feature = "burn")]
+mod panics;
 mod rounding;
 mod select;
 #[cfg(any(test, feature = "burn"))]
@@ -57,6 +59,10 @@ pub use adapters::{Adapter, AdapterKind, adapters};
 pub use batch::{Batch, BatchMetrics};
 #[cfg(feature = "burn")]
 pub use burn::BurnEngine;
+#[cfg(all(test, feature = "gpu"))]
+pub(crate) use burn::open_software_gpu;
+#[cfg(feature = "burn")]
+pub(crate) use burn::{Scales, ghost_pays, rounded_up, squared_norms, sum_of_squares};
 pub use cpu::{Engine, sgemm_seconds};
 pub use device::Device;
 pub use error::EngineError;
@@ -69,3 +75,5 @@ pub use gpu::{
 pub(crate) use gpu::{FixedNoise, Resident, ResidentGradient, ResidentSum};
 pub use gradient_engine::{EngineDescription, GradientEngine};
 pub use options::{ConvolutionMethod, EngineOptions};
+#[cfg(feature = "burn")]
+pub(crate) use rounding::rounding_error;

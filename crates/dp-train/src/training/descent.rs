@@ -123,17 +123,26 @@ impl Descent {
         &mut self,
         gradient: impl FnOnce(usize, &[f32], &[u32]) -> Result<G, E>,
     ) -> Result<(), E> {
+        let gradient = self.advance(gradient)?;
+        gradient.apply(&mut self.momentum, &mut self.parameters, self.rates.at(self.taken - 1));
+        if let Some(average) = &mut self.average {
+            average.add(self.taken, &self.parameters);
+        }
+        Ok(())
+    }
+
+    /// Goes on to the next batch, the gradient of which moves nothing here.
+    pub(super) fn advance<G, E: From<TrainingError>>(
+        &mut self,
+        gradient: impl FnOnce(usize, &[f32], &[u32]) -> Result<G, E>,
+    ) -> Result<G, E> {
         if self.ended {
             return Err(TrainingError::Ended.into());
         }
         self.ended = true;
         let gradient = gradient(self.taken, &self.parameters, &self.batches.batch(self.taken))?;
-        gradient.apply(&mut self.momentum, &mut self.parameters, self.rates.at(self.taken));
         self.taken += 1;
-        if let Some(average) = &mut self.average {
-            average.add(self.taken, &self.parameters);
-        }
         self.ended = false;
-        Ok(())
+        Ok(gradient)
     }
 }

@@ -12,7 +12,7 @@
 use thiserror::Error;
 
 use crate::batches::{Batches, NoBatch};
-use crate::gradient::{ClipCounts, ClippedSum, GradientError};
+use crate::gradient::{ClipCounts, ClippedSum, GradientError, PrivateGradient};
 use crate::ledger::{Ledger, Violation};
 use crate::mechanism::{Mechanism, MechanismError};
 use crate::parting::LargePart;
@@ -111,24 +111,31 @@ impl Training {
         &mut self,
         fill: impl FnOnce(&[f32], &[u32], &mut ClippedSum) -> Result<(), E>,
     ) -> Result<ClipCounts, E> {
-        let Self { descent, mechanism, ledger, .. } = self;
-        if ledger.next_step() != mechanism.next_step() || descent.taken != ledger.next_step() {
-            return Err(TrainingError::Ended.into());
-        }
         let mut counts = ClipCounts::default();
-        descent.step(|step, parameters, batch| -> Result<_, E> {
-            ledger.record(step, batch).map_err(TrainingError::from)?;
-            let mut sum = mechanism.empty_sum();
-            fill(parameters, batch, &mut sum)?;
-            counts = sum.counts();
-            if counts.examples > batch.len() {
-                let (batch, found) = (batch.len(), counts.examples);
-                return Err(TrainingError::Examples { batch, found }.into());
-            }
-            // The mechanism checks the clip norm and the dimension of what may be another sum by now.
-            Ok(mechanism.privatize(sum).map_err(TrainingError::from)?)
+        let Self { descent, mechanism, ledger, .. } = self;
+        descent.step(|step, parameters, batch| {
+            let fill = |sum: &mut ClippedSum| fill(parameters, batch, sum);
+            let (gradient, seen) = private_gradient(mechanism, ledger, step, batch, fill)?;
+            counts = seen;
+            Ok::<_, E>(gradient)
         })?;
         Ok(counts)
+    }
+
+    /// Releases the gradient of the next batch and moves nothing: for an optimizer of one's own, which keeps the parameters. What
+    /// it does with released gradients is post-processing, covered by the guarantee whatever it is; but the plan's error is that of
+    /// SGD with the plan's momentum and decay, and the parameters, momentum and average in here stay as they began.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn release<E: From<TrainingError>>(
+        &mut self,
+        fill: impl FnOnce(&[u32], &mut ClippedSum) -> Result<(), E>,
+    ) -> Result<(PrivateGradient, ClipCounts), E> {
+        let Self { descent, mechanism, ledger, .. } = self;
+        descent.advance(|step, _, batch| {
+            private_gradient(mechanism, ledger, step, batch, |sum| fill(batch, sum))
+        })
     }
 
     /// The learning rate of a step.
@@ -165,6 +172,12 @@ impl Training {
         self.steps_taken() == self.plan.participation().steps()
     }
 
+    /// The examples of a step.
+    #[cfg(feature = "learner")]
+    pub(crate) fn batch(&self, step: usize) -> std::borrow::Cow<'_, [u32]> {
+        self.descent.batches.batch(step)
+    }
+
     /// Steps after which an example may come again: one pass over the data, unless batches are Poisson.
     pub fn cycle(&self) -> usize {
         self.descent.batches.cycle()
@@ -184,6 +197,29 @@ impl Training {
     pub fn key_origin(&self) -> KeyOrigin {
         self.mechanism.key_origin()
     }
+}
+
+/// Enters the batch of a step in the ledger, has it summed, and adds the noise of the step.
+fn private_gradient<E: From<TrainingError>>(
+    mechanism: &mut Mechanism,
+    ledger: &mut Ledger,
+    step: usize,
+    batch: &[u32],
+    fill: impl FnOnce(&mut ClippedSum) -> Result<(), E>,
+) -> Result<(PrivateGradient, ClipCounts), E> {
+    if ledger.next_step() != step || mechanism.next_step() != step {
+        return Err(TrainingError::Ended.into());
+    }
+    ledger.record(step, batch).map_err(TrainingError::from)?;
+    let mut sum = mechanism.empty_sum();
+    fill(&mut sum)?;
+    let counts = sum.counts();
+    if counts.examples > batch.len() {
+        let (batch, found) = (batch.len(), counts.examples);
+        return Err(TrainingError::Examples { batch, found }.into());
+    }
+    // The mechanism checks the clip norm and the dimension of what may be another sum by now.
+    Ok((mechanism.privatize(sum).map_err(TrainingError::from)?, counts))
 }
 
 /// Why a run cannot start or go on.

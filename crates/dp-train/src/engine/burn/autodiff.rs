@@ -2,9 +2,9 @@
 //!
 //! It shares no code with the layers, only the operations that burn differentiates by itself.
 
-use burn_tensor::module::{avg_pool2d, conv2d, max_pool2d};
-use burn_tensor::ops::{AvgPoolOptions, ConvOptions, MaxPoolOptions};
-use burn_tensor::{Device, Tensor, TensorData, activation};
+use burn::tensor::module::{avg_pool2d, conv2d, max_pool2d};
+use burn::tensor::ops::{AvgPoolOptions, ConvOptions, MaxPoolOptions};
+use burn::tensor::{Device, Tensor, TensorData, activation};
 
 use crate::engine::burn::layer::dimensions;
 use crate::model::{Architecture, Layer};

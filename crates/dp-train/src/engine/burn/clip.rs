@@ -5,20 +5,12 @@
 //! `k` rounded terms of one sign is off by a factor of at most `1 + k u + O(u^2)`, in any order.
 //! Numbers whose squares vanish in f32 are covered by adding the smallest normal number per weight.
 
-use burn_tensor::{Bool, Tensor};
+use burn::tensor::{Bool, Tensor};
 
-use crate::engine::rounding::round_down;
+use crate::engine::rounding::{UNIT, round_down, rounding_error};
 
-/// Half the distance from 1 to the next f32.
-const UNIT: f64 = 1.0 / (1 << 24) as f64;
 /// Squared norms above it count as not finite: they are about to overflow.
 const LARGEST: f32 = 1e37;
-
-/// A bound on the relative error of a sum of `terms` rounded terms, with as much again for the
-/// rounding of the bound itself.
-pub(crate) fn rounding_error(terms: usize) -> f64 {
-    2.0 * (terms + 4) as f64 * UNIT
-}
 
 /// Non-negative numbers, made larger by what a sum of so many terms may have lost.
 pub(crate) fn rounded_up<const D: usize>(x: Tensor<D>, terms: usize) -> Tensor<D> {
@@ -86,17 +78,23 @@ impl Scales {
     }
 
     /// Values with zeros in place of bad examples.
-    pub(crate) fn without_bad(&self, value: Tensor<4>) -> Tensor<4> {
-        let n = value.dims()[0];
-        let bad = self.bad.clone().reshape([n, 1, 1, 1]).expand(value.dims());
+    pub(crate) fn without_bad<const D: usize>(&self, value: Tensor<D>) -> Tensor<D> {
+        let bad = self.bad.clone().reshape(per_example(&value)).expand(value.dims());
         value.mask_fill(bad, 0.0)
     }
 
     /// The same, scaled.
-    pub(crate) fn scaled(&self, value: Tensor<4>) -> Tensor<4> {
-        let n = value.dims()[0];
-        self.without_bad(value) * self.factor.clone().reshape([n, 1, 1, 1])
+    pub(crate) fn scaled<const D: usize>(&self, value: Tensor<D>) -> Tensor<D> {
+        let factor = self.factor.clone().reshape(per_example(&value));
+        self.without_bad(value) * factor
     }
+}
+
+/// The shape of one number per example, to go with a value.
+fn per_example<const D: usize>(value: &Tensor<D>) -> [usize; D] {
+    let mut shape = [1; D];
+    shape[0] = value.dims()[0];
+    shape
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! burn's devices, opened with an error rather than a panic.
 
-use burn_tensor as burn;
+use burn::tensor as burn;
 
 use crate::engine::device::Device;
 use crate::engine::error::EngineError;
@@ -38,12 +38,18 @@ pub(crate) fn open(device: Device, adapter: Option<usize>) -> Result<OpenDevice,
     }
 }
 
+/// burn's device that runs on the CPU, if the machine has one.
+#[cfg(all(test, feature = "gpu"))]
+pub(crate) fn open_software_gpu() -> Option<burn::Device> {
+    open(Device::GpuSoftware, None).ok().map(|open| open.tensors)
+}
+
 #[cfg(feature = "gpu")]
 pub(crate) mod gpu {
     use std::sync::{Mutex, PoisonError};
 
-    use burn_tensor::DeviceKind;
-    use burn_tensor::wgpu::{WgpuInitError, wgpu};
+    use ::burn::tensor::DeviceKind;
+    use ::burn::tensor::wgpu::{WgpuInitError, wgpu};
 
     use super::{Device, EngineError, OpenDevice, burn};
     use crate::engine::adapters::{Adapter, adapters};

@@ -1,6 +1,6 @@
 //! The engine itself, on a model that was placed on a device.
 
-use burn_tensor::Tensor;
+use burn::tensor::Tensor;
 
 use crate::engine::batch::{Batch, BatchMetrics};
 use crate::engine::burn::placed::PlacedModel;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use burn_tensor::Tensor;
+use burn::tensor::Tensor;
 
 use crate::model::Shape;
 

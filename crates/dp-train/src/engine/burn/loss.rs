@@ -1,6 +1,6 @@
 //! Softmax cross-entropy of every example of a block.
 
-use burn_tensor::{Int, Tensor};
+use burn::tensor::{Int, Tensor};
 
 /// Losses `[n, 1]`, whether the largest logit is that of the class `[n, 1]` (1 or 0), and the
 /// gradients `softmax(logits) - e_label` as `[n, classes, 1, 1]`.

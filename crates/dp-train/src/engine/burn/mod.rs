@@ -24,6 +24,7 @@
 mod clip;
 mod device;
 mod engine;
+mod gram;
 mod layer;
 mod layers;
 mod loss;
@@ -31,11 +32,15 @@ mod pass;
 mod placed;
 mod sum;
 
-#[cfg(all(test, feature = "flex", feature = "autodiff"))]
+#[cfg(all(test, feature = "flex"))]
 mod autodiff;
-#[cfg(all(test, feature = "flex", feature = "autodiff"))]
+#[cfg(all(test, feature = "flex"))]
 mod tests;
 
+pub(crate) use clip::{Scales, rounded_up, sum_of_squares};
+#[cfg(all(test, feature = "gpu"))]
+pub(crate) use device::open_software_gpu;
 #[cfg(feature = "gpu")]
 pub(crate) use device::{gpu::kind as device_kind, open as open_device};
 pub use engine::BurnEngine;
+pub(crate) use gram::{ghost_pays, squared_norms};

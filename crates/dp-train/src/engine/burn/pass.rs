@@ -1,6 +1,6 @@
 //! One microbatch through the layers and back.
 
-use burn_tensor::{Int, Tensor};
+use burn::tensor::{Int, Tensor};
 
 use crate::engine::burn::clip::{Scales, rounded_up, sum_of_squares};
 use crate::engine::burn::layer::{Choice, ExampleGradients, Seen, TensorLayer};

@@ -1,11 +1,10 @@
 //! A model placed on a device of burn: its layers, the threads that drive them, and the way there and
 //! back.
 
-use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use burn_tensor::{Int, Tensor, TensorData, Transaction};
+use burn::tensor::{Int, Tensor, TensorData, Transaction};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::engine::batch::Batch;
@@ -16,6 +15,7 @@ use crate::engine::burn::pass::Pass;
 use crate::engine::device::Device;
 use crate::engine::error::EngineError;
 use crate::engine::options::EngineOptions;
+use crate::engine::panics::reason_of;
 use crate::engine::sizes::Sizes;
 use crate::model::Architecture;
 
@@ -78,11 +78,8 @@ impl PlacedModel {
             Some(pool) => pool.install(work),
             None => work(),
         };
-        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic: Box<dyn Any + Send>| {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            Err(self.failed(text.unwrap_or("it gave no reason")))
-        })
+        catch_unwind(AssertUnwindSafe(work))
+            .unwrap_or_else(|panic| Err(self.failed(reason_of(&*panic))))
     }
 
     fn failed(&self, reason: impl ToString) -> EngineError {

@@ -7,7 +7,7 @@
 //! it is within [`SUM_ROUNDING`](crate::gradient::SUM_ROUNDING): an example reaches no group but its own,
 //! and the rest is f64.
 
-use burn_tensor::Tensor;
+use burn::tensor::Tensor;
 
 use crate::engine::batch::{Batch, BatchMetrics};
 use crate::engine::burn::pass::Pass;
@@ -140,7 +140,7 @@ fn group(
 }
 
 /// All rows one after the other; one number if there are none, for burn reads nothing empty.
-fn joined(blocks: Vec<Tensor<2>>, device: &burn_tensor::Device) -> Tensor<1> {
+fn joined(blocks: Vec<Tensor<2>>, device: &burn::tensor::Device) -> Tensor<1> {
     if blocks.is_empty() {
         return Tensor::zeros([1], device);
     }

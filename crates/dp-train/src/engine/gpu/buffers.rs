@@ -5,6 +5,7 @@ use cubecl::prelude::{BufferArg, CubeElement};
 use cubecl::server::Handle;
 
 use super::kernels::UNITS;
+use super::kernels::pool::words;
 use super::network::{Clipping, Network, Op};
 
 /// Numbers that are found room for in pools of memory: fewer than these.
@@ -68,13 +69,16 @@ pub(super) struct Buffers {
     turns: [Buffer; 2],
     own: Vec<Buffer>,
     gradients: Vec<Gradient>,
+    /// Places of the maxima that convolutions take, by op.
+    pub(super) places: Vec<Buffer>,
     /// Means and deviations of normalizations, by op.
     pub(super) statistics: Vec<Option<Buffer>>,
+    /// Where nothing goes: a kernel wants a buffer for what it can write.
+    pub(super) nowhere: Buffer,
     pub(super) held: Buffer,
     pub(super) squares: Buffer,
     pub(super) factors: Buffer,
     pub(super) marks: Buffer,
-    pub(super) norms: Buffer,
     /// Loss and correctness of every image.
     pub(super) measures: Buffer,
 }
@@ -105,18 +109,31 @@ impl Buffers {
             Op::Normalization { g, .. } => Some(buffer(2 * g.groups)),
             _ => None,
         });
+        let pooled = |value: usize| match network.ops.get(value.wrapping_sub(1)) {
+            Some(Op::Convolution { g, pooled: true, .. }) => Some(g),
+            _ => None,
+        };
+        // What is pooled at once is nowhere.
+        let lengths = network.lengths.iter().enumerate();
+        let values =
+            lengths.map(|(i, &length)| buffer(if pooled(i).is_some() { 0 } else { length }));
+        let places = (1..network.lengths.len()).map(|value| {
+            let words = pooled(value).map_or(0, |g| words(g, images, network.form.of(g)));
+            Buffer::new(client, words)
+        });
         Self {
             images,
-            values: network.lengths.iter().map(|&length| buffer(length)).collect(),
+            values: values.collect(),
+            places: places.collect(),
             turns: longest.map(buffer),
             own,
             gradients,
             statistics: statistics.collect(),
+            nowhere: Buffer::new(client, 1),
             held: per_example(network.held_row),
             squares: per_example(network.slots),
             factors: per_example(1),
             marks: per_example(1),
-            norms: per_example(1),
             measures: buffer(2),
         }
     }

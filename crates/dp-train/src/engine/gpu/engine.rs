@@ -11,6 +11,7 @@ use cubecl::prelude::CubeElement;
 
 use super::adapter;
 use super::buffers::{Buffer, Buffers};
+use super::kernels::lanes::Form;
 use super::network::Network;
 use super::pass::{PART, Pass};
 use super::traffic::Traffic;
@@ -19,6 +20,7 @@ use crate::engine::device::Device;
 use crate::engine::error::EngineError;
 use crate::engine::gradient_engine::GradientEngine;
 use crate::engine::options::EngineOptions;
+use crate::engine::panics::reason_of;
 use crate::engine::self_check;
 use crate::engine::sizes::Sizes;
 use crate::model::Architecture;
@@ -35,6 +37,8 @@ pub struct GpuEngine {
     pub(super) device: Device,
     pub(super) name: String,
     pub(super) client: Client,
+    /// How products are made on it.
+    form: Form,
     architecture: Architecture,
     pub(super) sizes: Sizes,
     pub(super) microbatch: usize,
@@ -46,7 +50,7 @@ pub struct GpuEngine {
     pub(super) deviation: Option<f64>,
     traffic: Traffic,
     /// Its number in this process: a run stays with its engine.
-    number: u64,
+    pub(super) number: u64,
 }
 
 static ENGINES: AtomicU64 = AtomicU64::new(0);
@@ -78,13 +82,14 @@ impl GpuEngine {
             return Err(EngineError::Microbatch { microbatch, most: MOST_IMAGES });
         }
         let sizes = Sizes::of(architecture)?;
-        let (client, name) = adapter::open(device, options.adapter)?;
+        let (client, name, form) = adapter::open(device, options.adapter)?;
         let architecture = architecture.clone();
         let (placed, compared, deviation) = (None, None, None);
         Ok(Self {
             device,
             name,
             client,
+            form,
             architecture,
             sizes,
             microbatch,
@@ -134,11 +139,13 @@ impl GpuEngine {
         parameters: &[f32],
         batch: Batch<'_>,
     ) -> Result<Vec<f32>, EngineError> {
-        self.clipped_sum(parameters, batch, 1.0)?;
-        let norms = self.placed.as_ref().map(|(_, buffers)| buffers.norms.clone());
-        let norms = norms.ok_or_else(|| self.failed("no memory"))?;
-        let found = self.run(|engine| engine.read(&[&norms]))?;
-        Ok(f32::from_bytes(&found[0])[..batch.labels.len()].to_vec())
+        const CLIP_NORM: f32 = 1e-9;
+        self.clipped_sum(parameters, batch, f64::from(CLIP_NORM))?;
+        let factors = self.placed.as_ref().map(|(_, buffers)| buffers.factors.clone());
+        let factors = factors.ok_or_else(|| self.failed("no memory"))?;
+        let found = self.run(|engine| engine.read(&[&factors]))?;
+        let factors = &f32::from_bytes(&found[0])[..batch.labels.len()];
+        Ok(factors.iter().map(|factor| CLIP_NORM / factor).collect())
     }
 
     /// What went to the device and came back since the engine was opened, besides kernels.
@@ -146,23 +153,10 @@ impl GpuEngine {
         self.traffic
     }
 
-    pub(super) fn number(&self) -> u64 {
-        self.number
-    }
-
-    pub(super) fn sizes(&self) -> Sizes {
-        self.sizes
-    }
-
-    /// Numbers of an image.
-    pub(super) fn pixels(&self) -> usize {
-        self.sizes.pixels
-    }
-
     /// How many of some examples, of so many views, go through the network together: all, or whole parts of no more images
     /// than were asked for and than every buffer has room for.
     pub(super) fn examples_together(&self, examples: usize, views: usize) -> Result<usize, String> {
-        let network = Network::new(&self.architecture, views).map_err(|error| error.to_string())?;
+        let network = self.network(views)?;
         let values = network.lengths.iter().copied().max().unwrap_or(1) * views;
         let numbers = values.max(network.held_row).max(network.slots).max(1);
         let most = self.client.properties().memory.max_page_size as usize / (4 * numbers);
@@ -179,18 +173,25 @@ impl GpuEngine {
         Ok(asked.min(most / PART * PART))
     }
 
-    pub(super) fn client(&self) -> &Client {
-        &self.client
+    /// The form of its products.
+    pub(super) fn form(&self) -> Form {
+        self.form
     }
 
-    pub(super) fn count_upload(&mut self, bytes: usize) {
-        self.traffic.uploads += 1;
-        self.traffic.uploaded_bytes += bytes;
+    /// Makes products in another form, which no device needs.
+    pub(super) fn set_form(&mut self, form: Form) {
+        self.placed = None;
+        self.form = form;
+    }
+
+    fn network(&self, views: usize) -> Result<Network, String> {
+        Network::new(&self.architecture, views, self.form).map_err(|error| error.to_string())
     }
 
     /// An upload, counted.
     pub(super) fn upload<T: CubeElement>(&mut self, numbers: &[T]) -> Buffer {
-        self.count_upload(size_of_val(numbers));
+        self.traffic.uploads += 1;
+        self.traffic.uploaded_bytes += size_of_val(numbers);
         Buffer::of(&self.client, numbers)
     }
 
@@ -243,11 +244,7 @@ impl GpuEngine {
         work: impl FnOnce(&mut Self) -> Result<R, String>,
     ) -> Result<R, EngineError> {
         let outcome = catch_unwind(AssertUnwindSafe(|| work(self)));
-        let outcome = outcome.unwrap_or_else(|panic: Box<dyn Any + Send>| {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            Err(text.unwrap_or("it gave no reason").to_owned())
-        });
+        let outcome = outcome.unwrap_or_else(|panic| Err(reason_of(&*panic)));
         outcome.map_err(|reason| {
             // What is on the device is not known any more.
             self.placed = None;
@@ -266,8 +263,7 @@ impl GpuEngine {
         };
         if !self.placed.as_ref().is_some_and(fits) {
             self.placed = None;
-            let network =
-                Network::new(&self.architecture, views).map_err(|error| error.to_string())?;
+            let network = self.network(views)?;
             let buffers = Buffers::new(&self.client, &network, images);
             self.placed = Some((network, buffers));
         }

@@ -13,6 +13,7 @@
 //! no part but its own, which is what the noise allows for.
 
 mod adapter;
+mod back;
 mod buffers;
 mod engine;
 mod kernels;

@@ -2,6 +2,7 @@
 
 use super::kernels::activation::Activation;
 use super::kernels::geometry::{Geometry, tall};
+use super::kernels::lanes::{self, Form};
 use super::kernels::pool::Pooling;
 use super::kernels::{SIDE, UNITS, gram};
 use crate::engine::error::EngineError;
@@ -20,17 +21,16 @@ pub(super) enum Op {
         g: Geometry,
         at: usize,
         clipping: Clipping,
+        /// Whether it also does the maximum that follows it.
+        pooled: bool,
     },
     /// Group normalization; `g.inner` channels in each group.
-    Normalization {
-        g: Geometry,
-        at: usize,
-        held: usize,
-        slot: usize,
-    },
+    Normalization { g: Geometry, at: usize, held: usize, slot: usize },
     Pool {
         g: Geometry,
         pooling: Pooling,
+        /// Whether the convolution before it does it.
+        done: bool,
     },
     /// An activation with nothing before it that could apply it.
     Activation,
@@ -68,6 +68,8 @@ pub(super) struct Network {
     pub(super) classes: usize,
     /// Images of an example.
     pub(super) views: usize,
+    /// How products are made.
+    pub(super) form: Form,
     /// Numbers that are held for an example.
     pub(super) held_row: usize,
     pub(super) held: Vec<HeldRange>,
@@ -82,7 +84,11 @@ impl Network {
     ///
     /// # Errors
     /// [`EngineError::NoLogits`] unless the architecture ends with a vector.
-    pub(super) fn new(architecture: &Architecture, views: usize) -> Result<Self, EngineError> {
+    pub(super) fn new(
+        architecture: &Architecture,
+        views: usize,
+        form: Form,
+    ) -> Result<Self, EngineError> {
         Sizes::of(architecture)?;
         let mut network = Self {
             ops: Vec::new(),
@@ -92,6 +98,7 @@ impl Network {
             parameters: architecture.parameter_count(),
             classes: architecture.output().len(),
             views,
+            form,
             held_row: 0,
             held: Vec::new(),
             slots: 0,
@@ -102,6 +109,7 @@ impl Network {
             let (input, output) = (architecture.shapes()[index], architecture.shapes()[index + 1]);
             network.push(layer, at, image(input), image(output));
         }
+        network.pool_in_convolutions();
         let has_parameters =
             |op: &Op| matches!(op, Op::Convolution { .. } | Op::Normalization { .. });
         network.first = network.ops.iter().position(has_parameters).unwrap_or(network.ops.len());
@@ -141,10 +149,10 @@ impl Network {
             }
             Layer::Linear { .. } => self.convolution(whole(1, 1, 0, 1), at),
             Layer::MaxPool2d { kernel, stride } => {
-                Op::Pool { g: whole(kernel, stride, 0, 1), pooling: Pooling::Max }
+                Op::Pool { g: whole(kernel, stride, 0, 1), pooling: Pooling::Max, done: false }
             }
             Layer::AvgPool2d { kernel, stride } => {
-                Op::Pool { g: whole(kernel, stride, 0, 1), pooling: Pooling::Mean }
+                Op::Pool { g: whole(kernel, stride, 0, 1), pooling: Pooling::Mean, done: false }
             }
             Layer::GroupNorm { groups } => {
                 let g = whole(1, 1, 0, groups);
@@ -166,13 +174,42 @@ impl Network {
             } else {
                 1
             };
-            Clipping::Ghost { slot: self.slots(g.groups * gram::slots(positions), terms) }
+            let slots = g.groups * gram::slots(&g, positions, self.form);
+            Clipping::Ghost { slot: self.slots(slots, terms) }
         } else {
-            let (columns, rows) = weight_tiles(&g);
-            let slot = self.slots(columns * rows, SIDE * tall(g.outer) + UNITS);
+            let slot = match self.form.of(&g) {
+                Form::Tiles => {
+                    let (columns, rows) = weight_tiles(&g);
+                    self.slots(columns * rows, SIDE * tall(g.outer) + UNITS)
+                }
+                Form::Lanes => {
+                    let planes = lanes::weight_gradient::planes(&g);
+                    self.slots(planes, lanes::weight_gradient::terms(&g))
+                }
+            };
             Clipping::Held { held: self.hold(at, g.weights() + g.groups * g.outer), slot }
         };
-        Op::Convolution { g, at, clipping }
+        Op::Convolution { g, at, clipping, pooled: false }
+    }
+
+    /// Marks every maximum over windows of 2 x 2 that a convolution can take: right behind it, with nothing applied to the maximum itself, whose
+    /// number is then that of the pixel it came from.
+    fn pool_in_convolutions(&mut self) {
+        for i in 1..self.ops.len() {
+            let (before, behind) = self.ops.split_at_mut(i);
+            let (
+                Some(Op::Convolution { g: of, pooled, .. }),
+                Some(Op::Pool { g, pooling: Pooling::Max, done }),
+            ) = (before.last_mut(), behind.first_mut())
+            else {
+                continue;
+            };
+            let even = of.rows % 2 == 0 && of.columns % 2 == 0;
+            if g.kernel == 2 && g.stride == 2 && even && self.activations[i + 1] == Activation::None
+            {
+                (*pooled, *done) = (true, true);
+            }
+        }
     }
 
     fn slots(&mut self, count: usize, terms: usize) -> usize {

@@ -111,7 +111,7 @@ impl Resident {
         momenta: &[f32],
         images: Option<ByteImages<'_>>,
     ) -> Result<Self, EngineError> {
-        let (client, number, sizes) = (engine.client().clone(), engine.number(), engine.sizes());
+        let (client, number, sizes) = (engine.client.clone(), engine.number, engine.sizes);
         if [parameters.len(), momenta.len()] != [sizes.parameters; 2] {
             return Err(EngineError::OtherEngine);
         }
@@ -156,18 +156,14 @@ impl Resident {
         shown: Shown<'_>,
         clip_norm: f64,
     ) -> Result<ResidentSum<'a>, EngineError> {
-        if self.number != engine.number() {
+        if self.number != engine.number {
             return Err(EngineError::OtherEngine);
         }
         if slots.len() > MOST_EXAMPLES {
             return Err(GradientError::TooMany.into());
         }
         assert!(!self.is_full(), "the device is read before it is full");
-        let views = match (&shown, &self.stored) {
-            (Shown::Given(batch), _) => batch.views,
-            (Shown::Stored(_), Some(stored)) => stored.cut.views_of(&shown, slots.len()),
-            (Shown::Stored(_), None) => 0,
-        };
+        let views = shown.views(slots.len());
         check(self.stored.as_ref(), engine, slots, shown, views)?;
         engine.compare(views.max(1))?;
         let images = slots.len() * views;
@@ -186,7 +182,7 @@ impl Resident {
             for (i, some) in slots.chunks(together).enumerate() {
                 let (first, examples) = (i * together, some.len());
                 let images = examples * views;
-                let part = shown.part(first, examples, views, engine.pixels());
+                let part = shown.part(first, examples, views, engine.sizes.pixels);
                 let (input, labels) = show(self.stored.as_ref(), engine, some, part, views)?;
                 let into = (&parts, first / PART);
                 let ledger = (&self.ledger, self.updates + 1);
@@ -222,7 +218,7 @@ impl Resident {
     /// # Errors
     /// [`EngineError::Failed`] if a sum was not finite, which only a broken device can bring about, or if it fails now.
     pub(crate) fn read(&mut self, engine: &mut GpuEngine) -> Result<ReadBack, EngineError> {
-        if self.number != engine.number() {
+        if self.number != engine.number {
             return Err(EngineError::OtherEngine);
         }
         let found = engine.run(|engine| {
@@ -293,7 +289,7 @@ impl ResidentGradient<'_> {
     ) -> Result<(), EngineError> {
         let Self { sum: ResidentSum { resident, parts, count, .. }, noise } = self;
         let FixedNoise { exponent, mut low, high, scale } = noise;
-        if resident.number != engine.number() {
+        if resident.number != engine.number {
             return Err(EngineError::OtherEngine);
         }
         let stamp = resident.updates + 1;

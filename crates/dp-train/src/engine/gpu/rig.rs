@@ -13,6 +13,7 @@ use cubecl::{MemoryScope, client::Client};
 use mf_core::Sgd;
 
 use super::engine::GpuEngine;
+use super::kernels::lanes::Form;
 use super::network::Network;
 use super::resident::{FixedNoise, Resident};
 use super::shown::{ByteImages, Shown, ViewPlace};
@@ -88,7 +89,8 @@ impl StepRig {
         batch: usize,
         examples: usize,
     ) -> Result<Self, EngineError> {
-        let options = EngineOptions { microbatch: batch, ..options };
+        let microbatch = if options.microbatch == 0 { batch } else { options.microbatch };
+        let options = EngineOptions { microbatch, ..options };
         let mut engine = GpuEngine::new(architecture, device, options)?;
         let parameters = initial_parameters(architecture, RunSeed(1));
         let (channels, height, width) = match architecture.input() {
@@ -121,6 +123,11 @@ impl StepRig {
         self.engine.describe().name
     }
 
+    /// Whether steps are timed with products in the form for GPUs, which is the one that is counted.
+    pub fn runs_as_on_a_gpu(&self) -> bool {
+        self.engine.form() == Form::Tiles
+    }
+
     fn step(&mut self) -> Result<(), EngineError> {
         if self.resident.is_full() {
             self.resident.read(&mut self.engine)?;
@@ -149,19 +156,20 @@ impl StepRig {
     }
 
     /// Counts a step without making it: kernels are compiled and dropped, and with them the run. No kernel of any thread
-    /// runs meanwhile.
+    /// runs meanwhile. Products are counted in the form for GPUs, wherever this is.
     ///
     /// # Errors
     /// Those of the device.
     pub fn counts(mut self) -> Result<StepCounts, EngineError> {
         let _dry = DryRun::new();
+        self.engine.set_form(Form::Tiles);
         // The first step asks for memory.
         self.step()?;
         let before = self.engine.traffic();
         let (kernels, stepped) = observed(|| self.step());
         stepped?;
         let traffic = self.engine.traffic() - before;
-        let device_bytes = self.engine.client().memory_report(MemoryScope::Device).usage();
+        let device_bytes = self.engine.client.memory_report(MemoryScope::Device).usage();
         let numbers = self.architecture.input().len();
         let images = vec![0.0; self.batch * numbers];
         let labels = vec![0; self.batch];
@@ -179,16 +187,16 @@ impl StepRig {
             kernels,
             traffic,
             device_bytes: device_bytes.bytes_reserved,
-            work: Work::of(&Network::new(&self.architecture, 1)?),
+            work: Work::of(&Network::new(&self.architecture, 1, Form::Tiles)?),
         })
     }
 
     /// What the device can do at most. Takes some seconds.
     pub fn limits(&self) -> DeviceLimits {
-        let peak = |mode| measured(self.engine.client(), ThroughputKey { mode });
+        let peak = |mode| measured(&self.engine.client, ThroughputKey { mode });
         let f32 = ElemType::Float(FloatKind::F32);
         let memory = ThroughputKey { mode: ThroughputMode::memory(MemoryAccess::Copy) };
-        let bytes = measure_peak_throughput(self.engine.client(), memory).ok();
+        let bytes = measure_peak_throughput(&self.engine.client, memory).ok();
         DeviceLimits {
             flops: peak(ThroughputMode::ComputeDirect { dtype: f32 }),
             bytes: bytes.map(|value| value.bytes_per_s(&memory)),

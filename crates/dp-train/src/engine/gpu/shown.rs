@@ -114,7 +114,7 @@ pub(super) fn show(
 ) -> Result<(Buffer, Buffer), String> {
     let images = slots.len() * views;
     engine.place(images, views)?;
-    let client = engine.client().clone();
+    let client = engine.client.clone();
     match (shown, stored) {
         (Shown::Stored(places), Some(stored)) => {
             let words = |(i, place): (usize, &ViewPlace)| {
@@ -198,6 +198,14 @@ impl ByteImages<'_> {
 }
 
 impl<'a> Shown<'a> {
+    /// Images of an example, in so many slots.
+    pub(super) fn views(self, slots: usize) -> usize {
+        match self {
+            Self::Stored(places) => places.len() / slots.max(1),
+            Self::Given(batch) => batch.views,
+        }
+    }
+
     /// What some slots show.
     pub(super) fn part(self, first: usize, count: usize, views: usize, pixels: usize) -> Self {
         match self {
@@ -211,12 +219,5 @@ impl Cut {
     /// Of one image.
     fn numbers(&self) -> usize {
         self.channels * self.height * self.width
-    }
-
-    pub(super) fn views_of(&self, shown: &Shown<'_>, slots: usize) -> usize {
-        match shown {
-            Shown::Stored(places) => places.len() / slots.max(1),
-            Shown::Given(batch) => batch.views,
-        }
     }
 }

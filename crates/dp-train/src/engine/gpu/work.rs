@@ -2,6 +2,7 @@
 
 use super::kernels::UNITS;
 use super::kernels::geometry::{Geometry, tall};
+use super::kernels::pool::words;
 use super::kernels::{DEEP, SIDE, gram};
 use super::network::{Clipping, Network, Op, weight_tiles};
 use super::pass::PART;
@@ -25,9 +26,18 @@ impl Work {
         for (i, op) in network.ops.iter().enumerate() {
             let (input, output) = (network.lengths[i] as f64, network.lengths[i + 1] as f64);
             let back = i > network.first;
-            numbers += input + output;
+            // What enters is read, what leaves is written; between a convolution and a maximum that it takes there is nothing.
+            let read = if matches!(op, Op::Pool { done: true, .. }) { 0.0 } else { input };
+            let wrote =
+                if matches!(op, Op::Convolution { pooled: true, .. }) { 0.0 } else { output };
+            numbers += read + wrote;
             match *op {
-                Op::Convolution { g, clipping, .. } => {
+                Op::Convolution { g, clipping, pooled, .. } => {
+                    if pooled {
+                        // Written here, read on the way back.
+                        numbers += 2.0 * words(&g, 1, network.form.of(&g)) as f64;
+                    }
+
                     flops += product(&g, g.outer, g.inner, g.area());
                     if back {
                         flops += product(&g, g.inner, g.outer, g.plane());
@@ -60,6 +70,8 @@ impl Work {
                     numbers += 2.0 * input + output;
                     numbers += 4.0 * (g.groups * g.inner) as f64 / views;
                 }
+                // The maximum, its gradient, and that of the value before it.
+                Op::Pool { done: true, .. } if back => numbers += 2.0 * output + input,
                 Op::Pool { .. } | Op::Activation if back => numbers += 2.0 * input + output,
                 Op::Pool { .. } | Op::Activation => {}
             }

@@ -1,6 +1,6 @@
 //! Functions of single numbers.
 
-use burn_tensor::{Tensor, activation};
+use burn::tensor::{Tensor, activation};
 
 use crate::engine::burn::layer::{Seen, TensorLayer};
 

@@ -1,12 +1,11 @@
 //! Convolutions with square windows.
 
-use burn_tensor::Tensor;
-use burn_tensor::module::{conv_transpose2d, conv2d};
-use burn_tensor::ops::{ConvOptions, ConvTransposeOptions, PadMode};
+use burn::tensor::Tensor;
+use burn::tensor::module::{conv_transpose2d, conv2d};
+use burn::tensor::ops::{ConvOptions, ConvTransposeOptions, PadMode};
 
-use crate::engine::burn::clip::{rounded_up, rounding_error};
+use crate::engine::burn::gram::{ghost_pays, squared_norms};
 use crate::engine::burn::layer::{Choice, ExampleGradients, Seen, TensorLayer};
-use crate::engine::cost::MULTIPLICATIONS_PER_WEIGHT;
 
 /// A weight `[out, in / groups, kernel, kernel]` and a bias `[out]`.
 ///
@@ -54,43 +53,6 @@ impl Conv2d {
         dy.reshape([n, self.groups, self.out_channels / self.groups, rows * columns])
     }
 
-    /// Whether Gram matrices are cheaper than holding every example's gradient.
-    ///
-    /// They cost `positions^2 (window + out)` multiplications per group, and holding a weight is
-    /// worth [`MULTIPLICATIONS_PER_WEIGHT`]. The product that makes the gradient does not count:
-    /// the clipped sum needs it either way.
-    fn ghost_pays(&self, positions: usize) -> bool {
-        let (window, outer) = (self.window(), self.out_channels / self.groups);
-        positions * positions * (window + outer) < MULTIPLICATIONS_PER_WEIGHT * window * outer
-    }
-
-    /// `sum_{p,q} (1 + <a_p, a_q>) <g_p, g_q>` per example, rounded up by what f32 may have lost.
-    ///
-    /// Terms cancel, so the error is relative to what they would sum to without signs, which is at
-    /// most `(sum_p |(1, a_p)| |g_p|)^2`.
-    fn ghost_norm(&self, seen: &Seen) -> Tensor<1> {
-        let a = self.windows(seen.x.clone());
-        let g = self.grouped(seen.dy.clone());
-        let [n, groups, window, positions] = a.dims();
-        let outer = g.dims()[2];
-        // <a_p, a_p> and <g_p, g_p> are the diagonals of the matrices below.
-        let lengths = |v: Tensor<4>| v.square().sum_dim(2).reshape([n, groups, positions]);
-        let window_lengths = lengths(a.clone()).add_scalar(1.0);
-        // Squares of output gradients that vanish in f32 may stand beside huge inputs.
-        let reach = window_lengths.clone().sqrt().sum_dim(2).square().sum_dim(1).reshape([n]);
-        let vanished = reach.mul_scalar(outer as f32 * f32::MIN_POSITIVE);
-        let bound = (window_lengths * lengths(g.clone())).sqrt();
-        let bound = bound.sum_dim(2).square().sum_dim(1).reshape([n]);
-        let inputs = a.clone().swap_dims(2, 3).matmul(a).add_scalar(1.0);
-        let gradients = g.clone().swap_dims(2, 3).matmul(g);
-        let sum = (inputs * gradients).sum_dim(3).sum_dim(2).sum_dim(1).reshape([n]);
-        // Again as much for the product whose rows are summed in place of these.
-        let terms = window + outer + 2 * positions + groups;
-        let lost = rounded_up(bound, terms).mul_scalar(2.0 * rounding_error(terms));
-        // The sum can be negative by rounding; what is not a number must stay that.
-        rounded_up(sum.abs() + lost + vanished, 4)
-    }
-
     /// The gradient with respect to the bias: `[n, out]`.
     fn bias_gradients(&self, dy: Tensor<4>) -> Tensor<2> {
         let [n, channels, rows, columns] = dy.dims();
@@ -135,11 +97,12 @@ impl TensorLayer for Conv2d {
 
     fn example_gradients(&self, _: &[Tensor<1>], seen: &Seen, choice: Choice) -> ExampleGradients {
         let [n, _, rows, columns] = seen.dy.dims();
-        if choice == Choice::Cheaper && self.ghost_pays(rows * columns) {
-            return ExampleGradients::Ghost(self.ghost_norm(seen));
+        let (windows, dy) = (self.windows(seen.x.clone()), self.grouped(seen.dy.clone()));
+        let pays = ghost_pays(rows * columns, self.window(), self.out_channels / self.groups);
+        if choice == Choice::Cheaper && pays {
+            return ExampleGradients::Ghost(squared_norms(windows, dy, true));
         }
-        let windows = self.windows(seen.x.clone());
-        let weight = self.grouped(seen.dy.clone()).matmul(windows.swap_dims(2, 3));
+        let weight = dy.matmul(windows.swap_dims(2, 3));
         let weight = weight.reshape([n, self.out_channels * self.window()]);
         ExampleGradients::Held(vec![weight, self.bias_gradients(seen.dy.clone())])
     }

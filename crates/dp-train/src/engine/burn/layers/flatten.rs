@@ -1,6 +1,6 @@
 //! An image read as a vector, channel by channel.
 
-use burn_tensor::Tensor;
+use burn::tensor::Tensor;
 
 use crate::engine::burn::layer::{Seen, TensorLayer};
 

@@ -1,6 +1,6 @@
 //! `y = W x + b`.
 
-use burn_tensor::Tensor;
+use burn::tensor::Tensor;
 
 use crate::engine::burn::clip::{rounded_up, sum_of_squares};
 use crate::engine::burn::layer::{Choice, ExampleGradients, Seen, TensorLayer};

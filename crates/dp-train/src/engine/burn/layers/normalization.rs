@@ -1,6 +1,6 @@
 //! Group normalization: within one example, never across a batch.
 
-use burn_tensor::Tensor;
+use burn::tensor::Tensor;
 
 use crate::engine::burn::layer::{Choice, ExampleGradients, Seen, TensorLayer};
 

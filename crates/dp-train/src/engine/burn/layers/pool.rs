@@ -1,8 +1,8 @@
 //! Pooling over square windows without padding.
 
-use burn_tensor::module::{avg_pool2d, conv_transpose2d, max_pool2d, max_pool2d_with_indices};
-use burn_tensor::ops::{AvgPoolOptions, ConvTransposeOptions, MaxPoolOptions};
-use burn_tensor::{IndexingUpdateOp, Tensor};
+use burn::tensor::module::{avg_pool2d, conv_transpose2d, max_pool2d, max_pool2d_with_indices};
+use burn::tensor::ops::{AvgPoolOptions, ConvTransposeOptions, MaxPoolOptions};
+use burn::tensor::{IndexingUpdateOp, Tensor};
 
 use crate::engine::burn::layer::{Seen, TensorLayer};
 

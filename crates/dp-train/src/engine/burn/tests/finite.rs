@@ -1,6 +1,6 @@
 //! No example ends a run: what is not finite contributes zero and is counted.
 
-use burn_tensor::Tensor;
+use burn::tensor::Tensor;
 
 use super::*;
 use crate::engine::burn::layer::{Choice, ExampleGradients, Seen, TensorLayer};

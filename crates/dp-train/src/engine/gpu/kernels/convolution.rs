@@ -6,35 +6,89 @@
 //! ```
 //!
 //! The pixels of all images are the columns, so the last tile of an image is shared with the next one.
+//!
+//! # Pooling
+//! A maximum over windows of 2 x 2 pixels behind the activation is taken by the kernel itself: its columns are then ordered by
+//! window, so that a unit's eight are two windows of four, and it writes two numbers and the two bits of each that say which
+//! pixel was the largest. The value before the maximum is nowhere in memory.
 
 use cubecl::prelude::*;
 
 use super::activation::{Activation, activate, derivative};
 use super::geometry::Geometry;
+use super::lanes::{self, Form};
+use super::order::goes_before;
+use super::product::Way;
+use super::tile::add_product;
+use super::window::{output_over, pixel_under};
 use super::{DEEP, SIDE, SPAN, UNITS};
 
-/// Which way a convolution goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Way {
-    /// From the input to the output, bias and activation included.
-    Forward,
-    /// From the gradient of the output to that of the input, times the derivative of the input's activation.
-    Turned,
+/// The pixel of column `n` of a tile: its image, row and column. Columns are pixels in their order, or, for pooling, the pixels
+/// of windows in the order of windows: columns `n`, `n + 8`, `n + 16` and `n + 24` are one.
+#[cube]
+fn pixel_of(
+    tile: usize,
+    n: usize,
+    #[comptime] area: usize,
+    #[comptime] across: usize,
+    #[comptime] pooled: bool,
+) -> (usize, usize, usize) {
+    if pooled {
+        let windows = comptime!(area / 4);
+        let window = tile * comptime!(UNITS / 4) + n % SIDE * 2 + n / SIDE / 4;
+        let place = n / SIDE % 4;
+        let y = window % windows / comptime!(across / 2) * 2 + place / 2;
+        let x = window % comptime!(across / 2) * 2 + place % 2;
+        (window / windows, y, x)
+    } else {
+        let column = tile * UNITS + n;
+        (column / area, column % area / across, column % across)
+    }
 }
 
-/// One tile of the product. `seen` is what the activation's derivative depends on; forward it is not read.
+/// One tile of the product. `seen` is what the activation's derivative depends on; forward it is not read. `places` gets the places of
+/// maxima if it is `pooled`, see [`word_of_tile`](super::pool::word_of_tile).
 #[cube(launch)]
+#[expect(clippy::too_many_arguments, reason = "those of a kernel")]
 pub(crate) fn convolve(
     from: &[f32],
     parameters: &[f32],
     seen: &[f32],
     to: &mut [f32],
+    places: &mut [u32],
     images: u32,
     #[comptime] g: Geometry,
     #[comptime] way: Way,
     #[comptime] at: usize,
     #[comptime] tall: usize,
     #[comptime] activation: Activation,
+    #[comptime] pooled: bool,
+    #[comptime] form: Form,
+) {
+    if comptime!(form == Form::Lanes) {
+        lanes::convolution::convolve(
+            from, parameters, seen, to, places, images, g, way, at, activation, pooled,
+        );
+    } else {
+        tile_of(from, parameters, seen, to, places, images, g, way, at, tall, activation, pooled);
+    }
+}
+
+#[cube]
+#[expect(clippy::too_many_arguments, reason = "a kernel's parts share its arguments")]
+fn tile_of(
+    from: &[f32],
+    parameters: &[f32],
+    seen: &[f32],
+    to: &mut [f32],
+    places: &mut [u32],
+    images: u32,
+    #[comptime] g: Geometry,
+    #[comptime] way: Way,
+    #[comptime] at: usize,
+    #[comptime] tall: usize,
+    #[comptime] activation: Activation,
+    #[comptime] pooled: bool,
 ) {
     let turned = comptime!(way == Way::Turned);
     let rows = comptime!(if turned { g.inner } else { g.outer });
@@ -53,13 +107,10 @@ pub(crate) fn convolve(
     let tile = CUBE_POS_Z as usize * SPAN + CUBE_POS_X as usize;
     let group = CUBE_POS_Y as usize / row_tiles;
     let first_row = (CUBE_POS_Y as usize % row_tiles) * tile_rows;
-    let total = images as usize * area;
-    // The column that this unit loads.
-    let column = tile * UNITS + unit;
-    let inside = column < total;
-    let base = (column / area * comptime!(g.groups) + group) * comptime!(terms * from_area);
-    let y = column % area / across;
-    let x = column % across;
+    // The pixel of the column that this unit loads.
+    let (image, y, x) = pixel_of(tile, unit, area, across, pooled);
+    let inside = image < images as usize;
+    let base = (image * comptime!(g.groups) + group) * comptime!(terms * from_area);
 
     let mut sums = Array::<f32>::new(comptime!(tall * SIDE));
     #[unroll]
@@ -69,9 +120,8 @@ pub(crate) fn convolve(
     let across_tile = unit % SIDE;
     let down_tile = unit / SIDE;
     for tap in 0..taps {
-        let ky = tap / comptime!(g.kernel);
-        let kx = tap % comptime!(g.kernel);
-        let (reached, start) = source(y, x, ky, kx, g, way);
+        let (reached, start) =
+            if turned { output_over(y, x, tap, g) } else { pixel_under(y, x, tap, g) };
         let valid = inside && reached;
         let start = select(valid, base + start, 0);
         for strip in 0..comptime!(terms.div_ceil(deep)) {
@@ -102,88 +152,69 @@ pub(crate) fn convolve(
                 }
             }
             sync_cube();
-            #[unroll]
-            for k in 0..deep {
-                let mut column_of_left = Array::<f32>::new(tall);
-                #[unroll]
-                for i in 0..tall {
-                    column_of_left[i] = left[k * tile_rows + down_tile * tall + i];
-                }
-                #[unroll]
-                for j in 0..SIDE {
-                    let value = right[k * UNITS + across_tile + SIDE * j];
-                    #[unroll]
-                    for i in 0..tall {
-                        sums[i * SIDE + j] += column_of_left[i] * value;
-                    }
-                }
-            }
+            add_product(&left, &right, &mut sums, deep, tall, tile_rows, UNITS);
             sync_cube();
         }
     }
-    #[unroll]
-    for j in 0..SIDE {
-        let column = tile * UNITS + across_tile + SIDE * j;
-        if column < total {
-            #[unroll]
-            for i in 0..tall {
-                let row = first_row + down_tile * tall + i;
-                if row < rows {
-                    let channel = group * rows + row;
-                    let index = (column / area * comptime!(g.groups * rows) + channel) * area
-                        + column % area;
-                    let sum = sums[i * SIDE + j];
-                    if turned {
-                        to[index] = match comptime!(activation) {
-                            Activation::None => sum,
-                            _ => sum * derivative(seen[index], activation),
-                        };
-                    } else {
+    if pooled {
+        let mut word = 0u32;
+        #[unroll]
+        for half in 0..2 {
+            let (image, y, x) =
+                pixel_of(tile, across_tile + half * comptime!(4 * SIDE), area, across, pooled);
+            if image < images as usize {
+                #[unroll]
+                for i in 0..tall {
+                    let row = first_row + down_tile * tall + i;
+                    if row < rows {
+                        let channel = group * rows + row;
                         let bias = parameters[at + comptime!(g.weights()) + channel];
-                        to[index] = activate(sum + bias, activation);
+                        let mut best = activate(sums[i * SIDE + half * 4] + bias, activation);
+                        let mut place = 0u32;
+                        #[unroll]
+                        for j in 1..4 {
+                            let sum = sums[i * SIDE + half * 4 + j];
+                            let value = activate(sum + bias, activation);
+                            if goes_before(value, best) {
+                                best = value;
+                                place = j as u32;
+                            }
+                        }
+                        let plane = image * comptime!(g.groups * rows) + channel;
+                        to[plane * comptime!(area / 4) + y / 2 * comptime!(across / 2) + x / 2] =
+                            best;
+                        word |= place << comptime!(2 * (half * tall + i) as u32);
                     }
                 }
             }
         }
-    }
-}
-
-/// Where the number lies that meets a tap at a pixel, within a channel, and whether there is one.
-#[cube]
-fn source(
-    y: usize,
-    x: usize,
-    ky: usize,
-    kx: usize,
-    #[comptime] g: Geometry,
-    #[comptime] way: Way,
-) -> (bool, usize) {
-    let padding = comptime!(g.padding);
-    let stride = comptime!(g.stride);
-    match comptime!(way) {
-        Way::Forward => {
-            let row = y * stride + ky;
-            let column = x * stride + kx;
-            let reached = row >= padding
-                && row < comptime!(g.height + g.padding)
-                && column >= padding
-                && column < comptime!(g.width + g.padding);
-            let row = select(reached, row - padding, 0);
-            let column = select(reached, column - padding, 0);
-            (reached, row * comptime!(g.width) + column)
-        }
-        Way::Turned => {
-            let row = y + padding;
-            let column = x + padding;
-            let after = row >= ky && column >= kx;
-            let row = select(after, row - ky, 0);
-            let column = select(after, column - kx, 0);
-            let reached = after
-                && row % stride == 0
-                && column % stride == 0
-                && row / stride < comptime!(g.rows)
-                && column / stride < comptime!(g.columns);
-            (reached, row / stride * comptime!(g.columns) + column / stride)
+        places[(tile * comptime!(g.groups * row_tiles) + CUBE_POS_Y as usize) * UNITS + unit] =
+            word;
+    } else {
+        #[unroll]
+        for j in 0..SIDE {
+            let (image, y, x) = pixel_of(tile, across_tile + SIDE * j, area, across, pooled);
+            if image < images as usize {
+                #[unroll]
+                for i in 0..tall {
+                    let row = first_row + down_tile * tall + i;
+                    if row < rows {
+                        let channel = group * rows + row;
+                        let index =
+                            (image * comptime!(g.groups * rows) + channel) * area + y * across + x;
+                        let sum = sums[i * SIDE + j];
+                        if turned {
+                            to[index] = match comptime!(activation) {
+                                Activation::None => sum,
+                                _ => sum * derivative(seen[index], activation),
+                            };
+                        } else {
+                            let bias = parameters[at + comptime!(g.weights()) + channel];
+                            to[index] = activate(sum + bias, activation);
+                        }
+                    }
+                }
+            }
         }
     }
 }

@@ -13,7 +13,9 @@
 use cubecl::prelude::*;
 
 use super::geometry::Geometry;
+use super::lanes::{self, Form};
 use super::reduction::sum_of_units;
+use super::window::pixel_under;
 use super::{DEEP, UNITS};
 
 /// Positions along a side of a tile.
@@ -26,9 +28,13 @@ pub(crate) fn tiles(positions: usize) -> usize {
     positions.div_ceil(POSITIONS)
 }
 
-/// Slots of an example and group: the tiles, and what they lost; one if there is one position.
-pub(crate) fn slots(positions: usize) -> usize {
-    if positions == 1 { 1 } else { pairs_of_tiles(positions) + 1 }
+/// Slots of an example and group: the tiles, and what they lost; one if there is one position. In lanes there is one tile.
+pub(crate) fn slots(g: &Geometry, positions: usize, form: Form) -> usize {
+    match positions {
+        1 => 1,
+        _ if lanes::gram::fits(g, positions, form) => 2,
+        _ => pairs_of_tiles(positions) + 1,
+    }
 }
 
 /// Tiles on and above the diagonal.
@@ -39,9 +45,13 @@ pub(crate) fn pairs_of_tiles(positions: usize) -> usize {
 
 /// Terms that are added up one after the other for a sum over pairs, in all its levels: the strips of both products, a
 /// unit's pairs, the units, and the slots of an example.
-pub(crate) fn terms(g: &Geometry, positions: usize) -> usize {
+pub(crate) fn terms(g: &Geometry, positions: usize, form: Form) -> usize {
+    let slots = slots(g, positions, form);
+    if lanes::gram::fits(g, positions, form) {
+        return lanes::gram::terms(g, slots);
+    }
     let strips = g.taps() * g.inner.div_ceil(DEEP) + g.outer.div_ceil(DEEP);
-    2 * DEEP + strips + PART * PART + UNITS + g.groups * slots(positions)
+    2 * DEEP + strips + PART * PART + UNITS + g.groups * slots
 }
 
 /// One tile of pairs, or what they lost: slot `CUBE_POS_X` of group `CUBE_POS_Y` of example `CUBE_POS_Z`.
@@ -56,10 +66,11 @@ pub(crate) fn gram(
     #[comptime] views: usize,
     #[comptime] slot: usize,
     #[comptime] slots: usize,
+    #[comptime] form: Form,
 ) {
     let positions = comptime!(views * g.area());
     let tiles = comptime!(tiles(positions));
-    let last = comptime!(pairs_of_tiles(positions));
+    let last = comptime!(self::slots(&g, positions, form) - 1);
     let group = CUBE_POS_Y as usize;
     let example = CUBE_POS_Z as usize;
     let index = CUBE_POS_X as usize;
@@ -68,6 +79,8 @@ pub(crate) fn gram(
         found += single(x, dy, vanished, example, group, g);
     } else if index == last {
         found += lost(x, dy, error, vanished, example, group, g, views);
+    } else if comptime!(lanes::gram::fits(&g, positions, form)) {
+        found += lanes::gram::pairs(x, dy, example, group, g);
     } else {
         let mut down = 0;
         let mut rest = index;
@@ -118,15 +131,9 @@ fn pairs(
     }
     let plane = (image * comptime!(g.groups) + group) * comptime!(g.inner * g.plane());
     for tap in 0..comptime!(g.taps()) {
-        let row = oy * comptime!(g.stride) + tap / comptime!(g.kernel);
-        let column = ox * comptime!(g.stride) + tap % comptime!(g.kernel);
-        let valid = inside
-            && row >= comptime!(g.padding)
-            && row < comptime!(g.height + g.padding)
-            && column >= comptime!(g.padding)
-            && column < comptime!(g.width + g.padding);
-        let start = plane + row * comptime!(g.width) + column;
-        let start = select(valid, start - comptime!(g.padding * g.width + g.padding), 0);
+        let (there, pixel) = pixel_under(oy, ox, tap, g);
+        let valid = inside && there;
+        let start = plane + pixel;
         for first in 0..comptime!(g.inner.div_ceil(DEEP)) {
             sync_cube();
             #[unroll]
@@ -208,17 +215,8 @@ fn single(
     for block in 0..comptime!(g.window().div_ceil(UNITS)) {
         let at = block * UNITS + UNIT_POS as usize;
         if at < comptime!(g.window()) {
-            // The window begins outside of the image by its padding.
-            let tap = at % comptime!(g.taps());
-            let row = tap / comptime!(g.kernel);
-            let column = tap % comptime!(g.kernel);
-            if row >= comptime!(g.padding)
-                && row < comptime!(g.height + g.padding)
-                && column >= comptime!(g.padding)
-                && column < comptime!(g.width + g.padding)
-            {
-                let pixel = (row - comptime!(g.padding)) * comptime!(g.width) + column
-                    - comptime!(g.padding);
+            let (there, pixel) = pixel_under(0, 0, at % comptime!(g.taps()), g);
+            if there {
                 let value = x[plane + at / comptime!(g.taps()) * comptime!(g.plane()) + pixel];
                 inputs += value * value;
             }
@@ -262,18 +260,10 @@ fn lost(
             let mut inputs = 1.0f32;
             let plane = (image * comptime!(g.groups) + group) * comptime!(g.inner * g.plane());
             for tap in 0..comptime!(g.taps()) {
-                let row =
-                    p / comptime!(g.columns) * comptime!(g.stride) + tap / comptime!(g.kernel);
-                let column =
-                    p % comptime!(g.columns) * comptime!(g.stride) + tap % comptime!(g.kernel);
-                if row >= comptime!(g.padding)
-                    && row < comptime!(g.height + g.padding)
-                    && column >= comptime!(g.padding)
-                    && column < comptime!(g.width + g.padding)
-                {
-                    let row = row - comptime!(g.padding);
-                    let column = column - comptime!(g.padding);
-                    let start = plane + row * comptime!(g.width) + column;
+                let oy = p / comptime!(g.columns);
+                let (there, pixel) = pixel_under(oy, p % comptime!(g.columns), tap, g);
+                if there {
+                    let start = plane + pixel;
                     for channel in 0..comptime!(g.inner) {
                         let value = x[start + channel * comptime!(g.plane())];
                         inputs += value * value;

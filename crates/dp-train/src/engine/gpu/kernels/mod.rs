@@ -11,6 +11,8 @@
 //! 64 multiplications, and two strips are 4 kB, so that many cubes fit on a processor. The factor that a convolution needs
 //! (its windows) exists in shared memory only: each unit computes where its numbers lie (implicit GEMM).
 //!
+//! Software that stands in for a GPU has no memory that is faster than its caches; there [`lanes`] make the same products.
+//!
 //! # Numbers
 //! f32 everywhere, and never TF32 or half precision, which cubecl's own matrix products would choose on some devices: the bounds on
 //! norms need a relative error of 2^-24 per operation. Tests for what is not finite are made on bits, since shading languages let
@@ -24,16 +26,21 @@ pub(super) mod elementwise;
 pub(super) mod gather;
 pub(super) mod geometry;
 pub(super) mod gram;
+pub(super) mod lanes;
 pub(super) mod ledger;
 pub(super) mod loss;
 pub(super) mod normalization;
+pub(super) mod order;
 pub(super) mod pool;
+pub(super) mod product;
 pub(super) mod reduction;
 pub(super) mod scale;
 pub(super) mod sum;
 pub(super) mod tally;
+pub(super) mod tile;
 pub(super) mod update;
 pub(super) mod weight_gradient;
+pub(super) mod window;
 
 /// Units of a cube.
 pub(super) const UNITS: usize = 64;

@@ -6,8 +6,8 @@ use cubecl::prelude::*;
 
 use super::activation::{Activation, activate, derivative};
 use super::geometry::Geometry;
+use super::product::Place;
 use super::reduction::sum_of_units;
-use super::weight_gradient::Place;
 use super::{SPAN, UNITS};
 
 /// What is added to the variance.

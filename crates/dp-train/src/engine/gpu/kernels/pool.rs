@@ -1,22 +1,21 @@
-//! Pooling. A unit makes one number; where the largest entry of a window lies is found again on the way back.
+//! Pooling. A unit makes one number; where the largest entry of a window lies is found again on the way back, unless the
+//! convolution before it took the maximum and noted its place.
 
 use cubecl::prelude::*;
 
 use super::activation::{Activation, activate, derivative};
 use super::elementwise::position;
-use super::geometry::Geometry;
+use super::geometry::{Geometry, tall};
+use super::lanes::{self, Form};
+use super::order::goes_before;
+use super::window::output_over;
+use super::{SIDE, UNITS};
 
 /// What becomes of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Pooling {
     Max,
     Mean,
-}
-
-/// Whether `a` goes before `b` as the largest entry: what is not a number goes before all numbers.
-#[cube]
-fn goes_before(a: f32, b: f32) -> bool {
-    a > b || (u32::reinterpret(a) & 0x7fff_ffffu32) > 0x7f80_0000u32
 }
 
 /// The largest entry of the window at a place of a plane, and its tap: the first of equal ones.
@@ -95,20 +94,11 @@ pub(crate) fn unpool(
         let x = index % comptime!(g.width);
         let mut sum = 0.0f32;
         for tap in 0..comptime!(g.taps()) {
-            let ky = tap / comptime!(g.kernel);
-            let kx = tap % comptime!(g.kernel);
-            let after = y >= ky && x >= kx;
-            let row = select(after, y - ky, 0);
-            let column = select(after, x - kx, 0);
-            if after
-                && row % comptime!(g.stride) == 0
-                && column % comptime!(g.stride) == 0
-                && row / comptime!(g.stride) < comptime!(g.rows)
-                && column / comptime!(g.stride) < comptime!(g.columns)
-            {
-                let oy = row / comptime!(g.stride);
-                let ox = column / comptime!(g.stride);
-                let gradient = dy[channel * comptime!(g.area()) + oy * comptime!(g.columns) + ox];
+            let (there, output) = output_over(y, x, tap, g);
+            if there {
+                let gradient = dy[channel * comptime!(g.area()) + output];
+                let oy = output / comptime!(g.columns);
+                let ox = output % comptime!(g.columns);
                 match comptime!(pooling) {
                     Pooling::Max => {
                         let (_, at) = largest(from, plane, oy, ox, g);
@@ -124,5 +114,71 @@ pub(crate) fn unpool(
             Activation::None => sum,
             _ => sum * derivative(from[index], activation),
         };
+    }
+}
+
+/// Words of places for some images of a convolution's output: two bits for each of its windows of 2 x 2 pixels.
+pub(crate) fn words(g: &Geometry, images: usize, form: Form) -> usize {
+    match form {
+        Form::Lanes => images * g.groups * g.outer * lanes::tiles(g.rows, g.columns),
+        Form::Tiles => {
+            let tiles = (images * g.area()).div_ceil(UNITS);
+            tiles * g.groups * g.outer.div_ceil(SIDE * tall(g.outer)) * UNITS
+        }
+    }
+}
+
+/// Which word holds the place of a window's maximum, and from which bit on: a word is what one unit of a tile of the convolution
+/// `g` makes, two windows of `tall` channels.
+#[cube]
+pub(crate) fn word_of_tile(
+    image: usize,
+    channel: usize,
+    window: usize,
+    #[comptime] g: Geometry,
+) -> (usize, u32) {
+    let tall = comptime!(tall(g.outer));
+    let row_tiles = comptime!(g.outer.div_ceil(SIDE * tall));
+    let window = image * comptime!(g.area() / 4) + window;
+    let row = channel % comptime!(g.outer);
+    let tile = window / comptime!(UNITS / 4);
+    let down = channel / comptime!(g.outer) * row_tiles + row / comptime!(SIDE * tall);
+    let unit = row % comptime!(SIDE * tall) / tall * SIDE + window % comptime!(UNITS / 4) / 2;
+    let word = (tile * comptime!(g.groups * row_tiles) + down) * UNITS + unit;
+    (word, (2 * (window % 2 * tall + row % tall)) as u32)
+}
+
+/// The four numbers of one window of the gradient of the convolution `g` before its activation, from that of the maximum: `seen`.
+#[cube(launch)]
+pub(crate) fn unpool_places(
+    seen: &[f32],
+    places: &[u32],
+    dy: &[f32],
+    to: &mut [f32],
+    length: u32,
+    #[comptime] g: Geometry,
+    #[comptime] activation: Activation,
+    #[comptime] form: Form,
+) {
+    let index = position();
+    if index < length as usize {
+        let windows = comptime!(g.area() / 4);
+        let plane = index / windows;
+        let window = index % windows;
+        let y = window / comptime!(g.columns / 2);
+        let x = window % comptime!(g.columns / 2);
+        let channels = comptime!(g.groups * g.outer);
+        let (word, bit) = match comptime!(form) {
+            Form::Tiles => word_of_tile(plane / channels, plane % channels, window, g),
+            Form::Lanes => lanes::convolution::word_of_lane(plane, y, x, g),
+        };
+        let place = (places[word] >> bit & 3u32) as usize;
+        let gradient = dy[index] * derivative(seen[index], activation);
+        let start = plane * comptime!(g.area()) + y * comptime!(2 * g.columns) + x * 2;
+        #[unroll]
+        for tap in 0..4 {
+            to[start + comptime!(tap / 2 * g.columns + tap % 2)] =
+                select(place == tap, gradient, 0.0f32);
+        }
     }
 }

@@ -10,13 +10,12 @@ use super::ledger::{FAILED, STAMP};
 const LARGEST: u32 = 0x7cf0_bdc2;
 
 /// One example, from the slots that the layers have filled: `factors` gets `min(1, clip_norm / |g|)`, or 0 if the gradient
-/// is not finite; `marks` 1 if it was clipped, 2 if it is not finite; `norms` the norm that was compared.
+/// is not finite; `marks` 1 if it was clipped, 2 if it is not finite.
 #[cube(launch)]
 pub(crate) fn scale(
     squares: &[f32],
     factors: &mut [f32],
     marks: &mut [u32],
-    norms: &mut [f32],
     ledger: &mut [u32],
     examples: u32,
     stamp: u32,
@@ -49,6 +48,5 @@ pub(crate) fn scale(
         let ratio = select(vanishes, 0.0f32, ratio);
         factors[example] = select(bad, 0.0f32, select(clipped, ratio, 1.0f32));
         marks[example] = select(bad, 2u32, select(clipped, 1u32, 0u32));
-        norms[example] = norm;
     }
 }

@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 
 use super::elementwise::position;
-use super::weight_gradient::Place;
+use super::product::Place;
 
 /// One weight of one part, which is row `first_part + CUBE_POS_Y`: `to[part] = sum_j factor_j held[j]` over the part's examples, `together` of them. An example with
 /// factor 0 is left out whatever it holds. In a plain sum all factors are 1.

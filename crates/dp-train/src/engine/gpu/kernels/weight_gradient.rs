@@ -9,35 +9,47 @@
 use cubecl::prelude::*;
 
 use super::geometry::Geometry;
+use super::lanes::{self, Form};
+use super::product::{Kind, Place};
 use super::reduction::sum_of_units;
+use super::tile::add_product;
+use super::window::pixel_under;
 use super::{DEEP, SIDE, UNITS};
 
-/// What the images of a row are summed to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
-    /// The mean over the views of one example; the squares of a tile are added up, from this slot on.
-    Held {
-        /// The first slot of the layer.
-        slot: usize,
-        /// Slots of an example.
-        slots: usize,
-    },
-    /// The sum of scaled means over views; an example with factor 0 is left out whatever it holds.
-    Clipped,
-    /// The sum over all images.
-    Plain,
-}
-
-/// Where the gradients go: rows of `row` numbers, with the weights of the layer at `at` and its biases behind them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
-    pub(crate) row: usize,
-    pub(crate) at: usize,
-}
-
-/// One tile of the gradient of a row: images `CUBE_POS_Z * together` and so many. It is row `first_part + CUBE_POS_Z`.
+/// One tile of the gradient of a row of images, `together` of them. It is row `first_part` and on.
 #[cube(launch)]
+#[expect(clippy::too_many_arguments, reason = "those of a kernel")]
 pub(crate) fn weight_gradient(
+    x: &[f32],
+    dy: &[f32],
+    factors: &[f32],
+    to: &mut [f32],
+    squares: &mut [f32],
+    images: u32,
+    together: u32,
+    first_part: u32,
+    #[comptime] g: Geometry,
+    #[comptime] kind: Kind,
+    #[comptime] place: Place,
+    #[comptime] views: usize,
+    #[comptime] tall: usize,
+    #[comptime] form: Form,
+) {
+    if comptime!(form == Form::Lanes) {
+        lanes::weight_gradient::weight_gradient(
+            x, dy, factors, to, squares, images, together, first_part, g, kind, place, views,
+        );
+    } else {
+        tile_of(
+            x, dy, factors, to, squares, images, together, first_part, g, kind, place, views, tall,
+        );
+    }
+}
+
+/// In tiles: images `CUBE_POS_Z * together` and so many.
+#[cube]
+#[expect(clippy::too_many_arguments, reason = "a kernel's parts share its arguments")]
+fn tile_of(
     x: &[f32],
     dy: &[f32],
     factors: &[f32],
@@ -118,22 +130,15 @@ pub(crate) fn weight_gradient(
             let n = lane + e * comptime!(UNITS / DEEP);
             let tap = taps_of[n] as usize;
             let channel = channels_of[n] as usize;
-            let row = oy * comptime!(g.stride) + tap / comptime!(g.kernel);
-            let column = ox * comptime!(g.stride) + tap % comptime!(g.kernel);
             let mut value = 0.0f32;
             if inside {
                 if channel < comptime!(g.inner) {
-                    if row >= comptime!(g.padding)
-                        && row < comptime!(g.height + g.padding)
-                        && column >= comptime!(g.padding)
-                        && column < comptime!(g.width + g.padding)
-                    {
+                    let (there, pixel) = pixel_under(oy, ox, tap, g);
+                    if there {
                         let plane = image * comptime!(g.groups * g.inner)
                             + group * comptime!(g.inner)
                             + channel;
-                        let row = row - comptime!(g.padding);
-                        let column = column - comptime!(g.padding);
-                        value = x[plane * comptime!(g.plane()) + row * comptime!(g.width) + column];
+                        value = x[plane * comptime!(g.plane()) + pixel];
                     }
                 } else if first_column + n == window {
                     value = 1.0f32;
@@ -142,22 +147,7 @@ pub(crate) fn weight_gradient(
             right[k * right_row + n] = value;
         }
         sync_cube();
-        #[unroll]
-        for k in 0..DEEP {
-            let mut column_of_left = Array::<f32>::new(tall);
-            #[unroll]
-            for i in 0..tall {
-                column_of_left[i] = left[k * left_row + down_tile * tall + i];
-            }
-            #[unroll]
-            for j in 0..SIDE {
-                let value = right[k * right_row + across_tile + SIDE * j];
-                #[unroll]
-                for i in 0..tall {
-                    sums[i * SIDE + j] += column_of_left[i] * value;
-                }
-            }
-        }
+        add_product(&left, &right, &mut sums, DEEP, tall, left_row, right_row);
         sync_cube();
     }
     let mut square = 0.0f32;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::engine::attacks::{Cancelling, Vanishing, excess};
+use crate::engine::gpu::kernels::lanes::Form;
 use crate::engine::gpu::network::{Clipping, Network, Op};
 use crate::gradient::SUM_ROUNDING;
 
@@ -126,7 +127,7 @@ fn examples_that_are_not_finite_contribute_zero_and_end_nothing() {
 
 /// Whether a convolution over several pixels has ghost norms.
 fn has_ghost_convolution(architecture: &Architecture) -> bool {
-    let network = Network::new(architecture, 1).unwrap();
+    let network = Network::new(architecture, 1, Form::Tiles).unwrap();
     network.ops.iter().any(|op| {
         matches!(op, Op::Convolution { g, clipping: Clipping::Ghost { .. }, .. } if g.area() > 1)
     })

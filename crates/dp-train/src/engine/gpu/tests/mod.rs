@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use super::GpuEngine;
+use super::kernels::lanes::Form;
 use crate::engine::cases::{
     batch, classifier, conv, convnet, convnet_tanh, distance, grouped, norm, wide,
 };
@@ -60,6 +61,13 @@ impl Case {
     fn engine(&self, device: Device, microbatch: usize) -> GpuEngine {
         let options = EngineOptions { microbatch, ..EngineOptions::default() };
         GpuEngine::new(&self.architecture, device, options).unwrap()
+    }
+
+    /// An engine whose products have this form.
+    fn engine_in(&self, form: Form, device: Device) -> GpuEngine {
+        let mut engine = self.engine(device, 0);
+        engine.set_form(form);
+        engine
     }
 
     fn batch(&self) -> Batch<'_> {
@@ -125,6 +133,12 @@ impl Case {
     }
 }
 
+/// The forms that products can have here: tiles everywhere, and what suits the device.
+fn forms(gpu: Device) -> Vec<Form> {
+    let own = super::adapter::open(gpu, None).unwrap().2;
+    if own == Form::Tiles { vec![own] } else { vec![own, Form::Tiles] }
+}
+
 /// Every layer and geometry, on images of odd sizes. A shader is compiled for every shape, which takes a while.
 fn stacks() -> Vec<Architecture> {
     let max = |kernel, stride| Layer::MaxPool2d { kernel, stride };
@@ -153,6 +167,21 @@ fn stacks() -> Vec<Architecture> {
         vec![],
     ];
     let mut all: Vec<_> = layers.into_iter().map(|layers| classifier((2, 12, 9), layers)).collect();
+    // Maxima that convolutions take, and sides that are no multiple of a square's.
+    let layers = [
+        vec![conv(2, 12, 3, 1, 1), Layer::Relu, max(2, 2), conv(12, 9, 2, 1, 0), Layer::Tanh],
+        vec![conv(2, 70, 5, 1, 1), max(2, 2), conv(70, 11, 3, 1, 2), Layer::Relu],
+        vec![grouped(2, 20, (3, 1, 1), 2), Layer::Tanh, max(2, 2), grouped(20, 24, (3, 1, 1), 2)],
+        vec![
+            max(2, 2),
+            Layer::Relu,
+            conv(2, 33, 4, 1, 2),
+            Layer::Relu,
+            max(2, 2),
+            conv(33, 40, 3, 1, 1),
+        ],
+    ];
+    all.extend(layers.into_iter().map(|layers| classifier((2, 12, 18), layers)));
     let linear = Layer::linear;
     let layers = vec![linear(21, 19), Layer::Tanh, linear(19, 140), Layer::Relu, linear(140, 3)];
     all.push(Architecture::new(Shape::Vector { features: 21 }, layers).unwrap());
@@ -165,9 +194,11 @@ fn every_layer_agrees_with_the_definition() {
     for architecture in stacks() {
         // Two parts, the second not whole.
         let case = Case::new(architecture, 19);
-        let mut engine = case.engine(gpu, 0);
-        case.check(&mut engine);
-        case.check_norms(&mut engine, 3e-4);
+        for form in forms(gpu) {
+            let mut engine = case.engine_in(form, gpu);
+            case.check(&mut engine);
+            case.check_norms(&mut engine, 3e-4);
+        }
         // And where the batch does not fit onto the device.
         case.check(&mut case.engine(gpu, 7));
     }
@@ -188,9 +219,11 @@ fn both_convnets_and_one_with_normalization_agree_with_the_definition() {
     let normalized = Architecture::new(convnet().input(), normalized).unwrap();
     for architecture in [convnet(), convnet_tanh(), normalized] {
         let case = Case::new(architecture, 2);
-        let mut engine = case.engine(gpu, 0);
-        case.check(&mut engine);
-        case.check_norms(&mut engine, 1e-3);
+        for form in forms(gpu) {
+            let mut engine = case.engine_in(form, gpu);
+            case.check(&mut engine);
+            case.check_norms(&mut engine, 1e-3);
+        }
     }
 }
 
@@ -201,4 +234,15 @@ fn a_device_is_compared_with_the_cpu_when_it_is_opened() {
     let engine = GpuEngine::new(model, gpu, EngineOptions::default()).unwrap();
     let engine = engine.checked().unwrap();
     assert!(engine.describe().name.contains("of the CPU engine"), "{:?}", engine.describe());
+}
+
+#[test]
+fn too_little_memory_says_which_microbatch_needs_half() {
+    let Some(gpu) = gpu() else { return };
+    let mut engine = GpuEngine::new(&stacks()[0], gpu, EngineOptions::default()).unwrap();
+    let refused = |_: &mut GpuEngine| Err::<(), _>("can't allocate buffer of size: 9".to_owned());
+    let error = engine.run(refused).unwrap_err();
+    assert!(error.to_string().contains("engine.microbatch = 256"), "{error}");
+    let error = engine.run(|_| -> Result<(), String> { panic!("a driver's") }).unwrap_err();
+    assert!(error.to_string().contains("failed: a driver's"), "{error}");
 }

@@ -3,7 +3,9 @@
 use mf_core::{Method, Sgd};
 
 use super::*;
-use crate::engine::{ByteImages, Engine, EngineError, Shown, StepSeen, ViewPlace};
+use crate::engine::{
+    ByteImages, Engine, EngineError, FixedNoise, Resident, Shown, StepSeen, ViewPlace,
+};
 use crate::plan::{DpPlan, PlanRequest, Sampling};
 use crate::seal::Seal;
 use crate::seeds::NoiseKey;
@@ -194,6 +196,9 @@ fn a_run_continues_on_the_device_bit_by_bit() {
         ResidentTraining::new(start(Sampling::FixedOrder), &mut engine, images).unwrap();
     steps(&mut whole, &mut engine, 12);
     assert!(whole.is_finished());
+    // There is no noise for a thirteenth step.
+    let found = step_of_given(&mut whole, &mut engine, &data);
+    assert!(matches!(found, Err(Failed::Training(_))), "{found:?}");
     let seal = Seal::default();
     let mut half = ResidentTraining::new(start(Sampling::FixedOrder), &mut engine, images).unwrap();
     steps(&mut half, &mut engine, 5);
@@ -207,13 +212,10 @@ fn a_run_continues_on_the_device_bit_by_bit() {
     let [whole, rest] =
         [&mut whole, &mut rest].map(|run| run.read(&mut engine).unwrap().0.parameters().to_vec());
     assert_eq!(whole, rest);
-    // There is no noise for a thirteenth step.
-    let error = half_step(&mut half, &mut engine, &data);
-    assert!(error.is_ok());
 }
 
 /// One step from images that are given.
-fn half_step(
+fn step_of_given(
     run: &mut ResidentTraining,
     engine: &mut GpuEngine,
     data: &Data,
@@ -319,4 +321,51 @@ fn a_batch_that_does_not_fit_at_once_is_summed_in_pieces() {
         assert_eq!((metrics.images, metrics.correct), (of_pieces.images, of_pieces.correct));
         assert!((metrics.loss_sum - of_pieces.loss_sum).abs() < 1e-5 * metrics.loss_sum);
     }
+}
+
+#[test]
+fn an_empty_batch_gets_its_noise_and_nothing_else() {
+    let Some(gpu) = gpu() else { return };
+    let data = Data::new();
+    let mut engine = engine(gpu);
+    let parameters = vec![1.0; model().parameter_count()];
+    let momenta = vec![0.0; parameters.len()];
+    let images = Some(data.images(0, false));
+    let mut resident = Resident::new(&mut engine, &parameters, &momenta, images).unwrap();
+    let low: Vec<u32> = (0..parameters.len() as u32).collect();
+    for shown in [Shown::Stored(&[]), Shown::Given(Batch::new(&[], &[]))] {
+        let noise = FixedNoise { exponent: -10, low: low.clone(), high: None, scale: 0.5 };
+        let sum = resident.clipped_sum(&mut engine, &[], shown, 1.0).unwrap();
+        let sgd = Sgd::new(1.0, 0.0).unwrap();
+        sum.with_noise(noise).step(&mut engine, sgd, 1.0).unwrap();
+    }
+    let found = resident.read(&mut engine).unwrap();
+    assert_eq!(found.steps.len(), 2);
+    assert!(found.steps.iter().all(|seen| seen.counts == ClipCounts::default()));
+    for (i, (&momentum, &parameter)) in found.momenta.iter().zip(&found.parameters).enumerate() {
+        assert_eq!(momentum, 0.5 * i as f32);
+        assert_eq!(parameter, 1.0 - i as f32);
+    }
+}
+
+#[test]
+fn images_that_do_not_fit_are_refused_and_a_run_stays_with_its_engine() {
+    let Some(gpu) = gpu() else { return };
+    let data = Data::new();
+    let mut first = engine(gpu);
+    let images = data.images(0, false);
+    let wrong = [
+        ByteImages { width: 8, ..images },
+        ByteImages { bytes: &images.bytes[1..], ..images },
+        ByteImages { padding: 7, reflect: true, ..images },
+        ByteImages { labels: &[5; EXAMPLES], ..images },
+    ];
+    for images in wrong {
+        let found = ResidentTraining::new(start(Sampling::FixedOrder), &mut first, Some(images));
+        assert!(matches!(found, Err(EngineError::Stored { .. })), "{found:?}");
+    }
+    let mut run =
+        ResidentTraining::new(start(Sampling::FixedOrder), &mut first, Some(images)).unwrap();
+    let found = step_of_given(&mut run, &mut engine(gpu), &data);
+    assert!(matches!(found, Err(Failed::Engine(EngineError::OtherEngine))), "{found:?}");
 }

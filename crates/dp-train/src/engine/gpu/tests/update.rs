@@ -6,6 +6,7 @@ use super::gpu;
 use crate::engine::gpu::adapter;
 use crate::engine::gpu::buffers::{Buffer, cubes};
 use crate::engine::gpu::kernels::ledger::{FAILED, UPDATES};
+use crate::engine::gpu::kernels::scale::scale;
 use crate::engine::gpu::kernels::update::update;
 use crate::engine::gpu::pass::{spread, units};
 
@@ -17,7 +18,7 @@ fn updated(
     wide: bool,
     stamp: u32,
 ) -> Option<(Vec<f32>, Vec<f32>, bool)> {
-    let (client, _) = adapter::open(gpu()?, None).unwrap();
+    let (client, ..) = adapter::open(gpu()?, None).unwrap();
     let length = noise.len();
     let low: Vec<u32> = noise.iter().map(|&n| n as u32).chain([9]).collect();
     let high: Vec<u32> = noise.iter().map(|&n| (n >> 32) as u32).collect();
@@ -110,5 +111,36 @@ fn sums_and_noise_of_another_step_are_noticed() {
     for (stamp, expected) in [(9, false), (8, true), (10, true)] {
         let Some((.., failed)) = updated(&parts, &[0; 70], -27, false, stamp) else { return };
         assert_eq!(failed, expected, "{stamp}");
+    }
+}
+
+#[test]
+fn norms_of_another_pass_are_factors_of_zero() {
+    let Some(gpu) = gpu() else { return };
+    let (client, ..) = adapter::open(gpu, None).unwrap();
+    for (stamp, expected, failure) in [(3, [1.0, 0.25], 0), (4, [0.0, 0.0], 1)] {
+        let squares = Buffer::of(&client, &[0.25, 0.0, 9.0, 7.0_f32]);
+        let [factors, marks] = [2, 2].map(|length| Buffer::new(&client, length));
+        let ledger = Buffer::of(&client, &[3, 0, 0_u32]);
+        scale::launch(
+            &client,
+            spread(1),
+            units(),
+            squares.argument(),
+            factors.argument(),
+            marks.argument(),
+            ledger.argument(),
+            2,
+            stamp,
+            1.0,
+            0.0,
+            0.0,
+            0.0,
+            2,
+        );
+        let handles = vec![factors.handle, ledger.handle];
+        let found = client.read(handles).unwrap();
+        assert_eq!(f32::from_bytes(&found[0])[..2], expected);
+        assert_eq!(u32::from_bytes(&found[1])[FAILED], failure);
     }
 }
