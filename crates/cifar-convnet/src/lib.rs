@@ -9,6 +9,7 @@
 //! The program `bandroot` is this library with arguments, tables and progress bars.
 
 pub mod bad_argument;
+pub mod machine;
 pub mod files;
 pub mod data;
 pub mod convnet;

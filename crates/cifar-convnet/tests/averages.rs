@@ -47,6 +47,8 @@ fn the_average_is_the_result_and_the_last_iterate_is_named_beside_it() {
     let summary = json(&tiny(&run("ema"), EMA));
     assert_ne!(model(&run("plain")), model(&run("ema")));
     assert_eq!(plain["last_iterate_test_accuracy"], Value::Null);
+    assert_eq!((&plain["average"], &summary["average"]["kind"]), (&Value::Null, &"ema".into()));
+    assert!(summary["average"]["decay"].is_f64());
     // The iterates are those of the run without an average.
     assert_eq!(summary["last_iterate_test_accuracy"], plain["test_accuracy"]);
     assert_eq!(summary["last_iterate_test_loss"], plain["test_loss"]);

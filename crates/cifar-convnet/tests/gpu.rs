@@ -21,7 +21,7 @@ fn config(folder: &Path, device: &str, sampling: &str) -> String {
          {{ layer = 'relu' }}, {{ layer = 'group_norm', groups = 4 }},\n\
          {{ layer = 'max_pool2d', kernel = 4, stride = 4 }},\n\
          {{ layer = 'flatten' }}, {{ layer = 'linear', in_features = 128, out_features = 10 }}]\n\
-         [training]\nepochs = 2\nbatch_size = 40\ncheckpoint_steps = 2\n\
+         [training]\nepochs = 2\nbatch_size = 40\ncheckpoint_steps = 2\nrecord = 'all'\n\
          [optimizer]\nlearning_rate = 0.01\n\
          [privacy]\nnoise_seed = 5\nsampling = '{sampling}'\n[engine]\ndevice = '{device}'\n",
         repository("configs/textures.toml")

@@ -46,6 +46,11 @@ fn calibration_knows_how_batches_are_made() {
     assert!(near(&found["epsilon"], 1.828_243_6) && near(&found["epsilon_add"], 1.416_672_5));
     let back = json(&format!("{poisson} --epsilon {}", found["epsilon"]));
     assert!(near(&back["noise_multiplier"], 1.0));
+    // Searched for again, epsilon comes out above by 6e-13; the noise was found for what is claimed.
+    let little = json(&format!("{poisson} --epsilon 1e-6"));
+    for key in ["epsilon_remove", "epsilon_add"] {
+        assert!(little[key].as_f64().unwrap() <= 1e-6, "{little}");
+    }
     let cyclic = "calibrate --sampling cyclic-poisson --probability 0.1 --bands 10 --steps 1000 --delta 1e-5";
     let found = json(&format!("{cyclic} --epsilon 8 --json"));
     assert!((found["noise_multiplier"].as_f64().unwrap() / 0.935_927 - 1.0).abs() < 1e-4);
@@ -142,6 +147,14 @@ fn what_promises_more_than_it_keeps_is_said_in_one_line() {
         assert!(large.contains(word), "no {word:?} in {large:?}");
     }
     assert_eq!(plan("--set privacy.delta=1.9e-5"), "");
+    // Nothing of epsilon holds where the noise can be subtracted, nor do secret batches hide anything there.
+    for sampling in ["fixed-order", "balls-in-bins"] {
+        let seeded = plan(&format!("--set privacy.noise_seed=3 --set privacy.sampling={sampling}"));
+        assert_eq!(seeded.lines().count(), 1, "{seeded}");
+        for word in ["warning", "cifar10-bsr.toml", "privacy.noise_seed = 3", "not private"] {
+            assert!(seeded.contains(word), "no {word:?} in {seeded:?}");
+        }
+    }
     let run = folder.path().join("run");
     let trained = told(&format!(
         "train {} --out {} --set data.examples=24 --set data.test_examples=10 --set training.epochs=1 \
@@ -331,6 +344,15 @@ fn poisson_batches_are_trained_on_and_verified() {
         assert_eq!(certificate["plan"]["request"]["examples"], 60);
         assert_eq!(certificate["realised"]["examples_used"], 0, "it is not told");
     }
+    let cyclic = "--set noise.method=bsr --set noise.bands=4 --set privacy.sampling=cyclic-poisson";
+    let rows = json(&format!("compare {config} {keys} {cyclic} --json"));
+    let rows = rows.as_array().unwrap().iter().filter(|row| row["method"] == "bsr");
+    let sizes: Vec<u64> = rows.filter_map(|row| row["size"].as_u64()).collect();
+    assert_eq!(
+        sizes,
+        [2, 4, 8, 16, 30],
+        "other numbers of bands than the config's, up to an epoch"
+    );
     let poisson =
         format!("plan {config} {keys} --set privacy.sampling=poisson --set noise.method=bsr");
     refused(&poisson, 2, &["textures.toml", "identity", "cyclic"]);

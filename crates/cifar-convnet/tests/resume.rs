@@ -168,14 +168,21 @@ fn a_run_that_was_killed_in_the_midst_of_its_checkpoints_ends_without_its_key() 
     let (mut torn, mut kills) = (0, 0);
     while torn < 5 && kills < 40 {
         let mut child = start(&resume);
-        let being_written = format!(".bin.{}.partial", child.id());
+        let written_by = format!("-{}-", child.id());
+        let being_written = || {
+            let mut found = with_end(&run, ".partial");
+            found.retain(|path| {
+                let name = path.to_str().unwrap();
+                name.contains(".bin.") && name.contains(&written_by)
+            });
+            found
+        };
         let mut seen = 0;
         // Not always the first: the run is to get on.
         while seen <= kills % 3 && child.try_wait().unwrap().is_none() {
-            while with_end(&run, &being_written).is_empty() && child.try_wait().unwrap().is_none() {
-            }
+            while being_written().is_empty() && child.try_wait().unwrap().is_none() {}
             seen += 1;
-            while seen <= kills % 3 && !with_end(&run, &being_written).is_empty() {}
+            while seen <= kills % 3 && !being_written().is_empty() {}
         }
         // SIGKILL: no handler runs, nothing is removed.
         if child.try_wait().unwrap().is_some() {
@@ -184,7 +191,7 @@ fn a_run_that_was_killed_in_the_midst_of_its_checkpoints_ends_without_its_key() 
         child.kill().unwrap();
         child.wait().unwrap();
         kills += 1;
-        torn += with_end(&run, &being_written).len();
+        torn += being_written().len();
     }
     assert!(torn > 0, "no kill of {kills} was in the midst of a checkpoint");
     if !run.join("summary.json").exists() {

@@ -89,6 +89,31 @@ fn only_the_best_is_left_and_its_choice_has_an_epsilon() {
     fs::remove_dir(out.join(".secret/run")).unwrap();
     bandroot(&command).assert().success();
     assert_eq!(names(&out), ["chosen"]);
+    // Undoing the choice is noticed, though what is left is the certificate of a single run without a fault of its own.
+    let forged = folder.path().join("forged");
+    fs::create_dir(&forged).unwrap();
+    for name in names(&chosen) {
+        fs::copy(chosen.join(&name), forged.join(&name)).unwrap();
+    }
+    bandroot(&format!("verify {}", forged.display())).assert().success();
+    let (mut single_run, mut summary) = (certificate.clone(), summary);
+    single_run.as_object_mut().unwrap().remove("selection");
+    single_run["epsilon_all_trials"] = single.into();
+    let held_out = &certificate["held_out_examples"];
+    let statement = format!(
+        "{}; it holds for the examples trained on, not for the {held_out} held out to validate with",
+        statement.split("; as the best").next().unwrap()
+    );
+    single_run["statement"] = statement.clone().into();
+    summary["statement"] = statement.into();
+    summary["epsilon"] = single.into();
+    for (name, value) in [("privacy.json", single_run), ("summary.json", summary)] {
+        fs::write(forged.join(name), value.to_string()).unwrap();
+    }
+    let shown = bandroot(&format!("verify {}", forged.display())).assert().failure();
+    let shown = String::from_utf8_lossy(&shown.get_output().stdout).into_owned();
+    let wrong: Vec<&str> = shown.lines().filter(|line| line.starts_with("NO")).collect();
+    assert!(wrong.len() == 1 && wrong[0].contains("selection"), "{shown}");
     // The same command draws nothing again.
     let parameters = fs::read(chosen.join("parameters.safetensors")).unwrap();
     bandroot(&command).assert().success();

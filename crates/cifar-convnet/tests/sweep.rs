@@ -10,30 +10,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::Value;
-use shell::{bandroot, json, refused, repository, wanted_kills};
-
-/// Writes a sweep of tiny runs with a fixed noise seed, so that two runs of a cell can be compared.
-fn tiny(folder: &Path, rest: &str) -> PathBuf {
-    let base = format!(
-        "extends = '{}'\n[data]\nexamples = 48\ntest_examples = 20\n[privacy]\nnoise_seed = 5\n\
-         [training]\nepochs = 3\nbatch_size = 12\ncheckpoint_steps = 1\n",
-        repository("configs/textures.toml")
-    );
-    fs::write(folder.join("base.toml"), base).unwrap();
-    let sweep = folder.join("sweep.toml");
-    fs::write(&sweep, format!("base = 'base.toml'\n{rest}")).unwrap();
-    sweep
-}
-
-/// The names of the run folders.
-fn runs(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
-    let folders = entries.filter(|entry| entry.path().is_dir());
-    let mut names: Vec<_> = folders.map(|entry| entry.file_name().into_string().unwrap()).collect();
-    names.retain(|name| !name.starts_with('.'));
-    names.sort();
-    names
-}
+use shell::sweeps::{attempts, read_json, result, runs, tiny};
+use shell::{bandroot, json, refused, wanted_kills};
 
 /// The files of a run, but for those that are named by the time.
 fn files(folder: &Path) -> Vec<String> {
@@ -43,36 +21,6 @@ fn files(folder: &Path) -> Vec<String> {
     names.retain(|name| !name.starts_with("events.out.tfevents."));
     names.sort();
     names
-}
-
-fn read_json(path: &Path) -> Value {
-    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
-}
-
-/// What must be the same in two runs of one cell, bit by bit.
-fn result(run: &Path) -> (Vec<u8>, Value, Vec<Vec<String>>) {
-    let mut reader = csv::Reader::from_path(run.join("metrics.csv")).unwrap();
-    let header = reader.headers().unwrap().clone();
-    let column = |name: &str| header.iter().position(|found| found == name).unwrap();
-    let columns = ["epoch", "step", "test_accuracy", "test_loss"].map(column);
-    let lines = reader.records().map(|line| line.unwrap());
-    let metrics = lines.map(|line| columns.iter().map(|&c| line[c].to_owned()).collect()).collect();
-    let model = fs::read(run.join("parameters.safetensors")).unwrap();
-    let mut certificate = read_json(&run.join("privacy.json"));
-    // Depends on what else was begun in the folder.
-    assert!(certificate.as_object_mut().unwrap().remove("trials").is_some());
-    // A name drawn for every run, and where it was taken up again.
-    for key in ["run_id", "continued_at"] {
-        assert!(certificate["realised"].as_object_mut().unwrap().remove(key).is_some());
-    }
-    (model, certificate, metrics)
-}
-
-/// How many trainings were begun in the folder of a sweep.
-fn attempts(sweep: &Path) -> u64 {
-    let notes = fs::read_dir(sweep.join(".sweep")).unwrap().map(|entry| entry.unwrap().path());
-    let files = notes.filter(|path| path.extension().is_some_and(|end| end == "attempts"));
-    files.map(|path| fs::read_to_string(path).unwrap().lines().count() as u64).sum()
 }
 
 struct Processes {
@@ -358,6 +306,45 @@ fn a_run_that_failed_and_was_begun_again_counts_twice() {
     bandroot(&format!("sweep {} --out {}", sweep.display(), out.display())).assert().success();
     let done = runs(&out).into_iter().find(|run| run.starts_with("learning_rate")).unwrap();
     assert_eq!(read_json(&out.join(done).join("privacy.json"))["trials"], 3);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_is_begun_again_is_told_before_it_shows_anything() {
+    let folder = tempfile::tempdir().unwrap();
+    let sweep = tiny(folder.path(), "seeds = [0, 1]");
+    let (base, out) = (folder.path().join("base.toml"), folder.path().join("out"));
+    // The second run has no checkpoint yet when its sweep is killed.
+    let text = fs::read_to_string(&base).unwrap().replace("examples = 48\n", "examples = 480\n");
+    fs::write(&base, text.replace("checkpoint_steps = 1", "checkpoint_steps = 100000")).unwrap();
+    let command = format!("sweep {} --out {}", sweep.display(), out.display());
+    let finished = || -> Vec<String> {
+        let runs = if out.is_dir() { runs(&out) } else { Vec::new() };
+        runs.into_iter().filter(|run| out.join(run).join("summary.json").exists()).collect()
+    };
+    let kill_when = |is_so: &dyn Fn() -> bool| {
+        let mut child = shell::start(&command);
+        let start = std::time::Instant::now();
+        while !is_so() {
+            assert!(start.elapsed() < Duration::from_secs(60), "waited in vain");
+            sleep(Duration::from_millis(5));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    };
+    let begun = |count: u64| out.join(".sweep").is_dir() && attempts(&out) == count;
+    kill_when(&|| begun(2));
+    let trials = |run: &str| read_json(&out.join(run).join("privacy.json"))["trials"].clone();
+    let first = finished().remove(0);
+    assert_eq!(trials(&first), 2, "as planned");
+    kill_when(&|| begun(3) && trials(&first) == 3);
+    // Nobody came to an end who could have told it afterwards.
+    assert_eq!(finished(), [first]);
+    bandroot(&command).assert().success();
+    assert_eq!(attempts(&out), 4);
+    for run in runs(&out) {
+        assert_eq!(trials(&run), 4);
+    }
 }
 
 #[test]

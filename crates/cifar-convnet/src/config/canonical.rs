@@ -143,7 +143,8 @@ pub(crate) mod tests {
     #[test]
     fn keys_that_came_later_change_no_earlier_hash_and_are_bound_if_they_say_something() {
         let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results");
-        let run = results.join("accuracy/single-epsilon8-bsr-n200_seed-0_83360635");
+        let run =
+            results.join("accuracy/single-epsilon-8/single-epsilon8-bsr-n200_seed-0_83360635");
         let recorded = super::super::file::read(&run.join("config.toml"), &[]).unwrap();
         let certificate = std::fs::read_to_string(run.join("privacy.json")).unwrap();
         let hash = format!("\"config_sha256\": \"{}\"", recorded.sha256().unwrap());

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bad_argument::BadArgument;
+use crate::machine;
 
 /// What computes. Results differ by rounding only.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -22,7 +23,7 @@ pub struct Engine {
     /// images, with whole batches of up to 512 if left out. Less needs less memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub microbatch: Option<usize>,
-    /// Threads on the CPU; one per core if left out.
+    /// Threads on the CPU; if left out, as many as Slurm gave to the task (`SLURM_CPUS_PER_TASK`), or one per core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
     /// How 3 x 3 convolutions are computed by the device `cpu`.
@@ -46,7 +47,7 @@ impl Engine {
             number => Ok(number.unwrap_or(0)),
         };
         let options = EngineOptions {
-            threads: positive("threads", self.threads)?,
+            threads: positive("threads", self.threads.or_else(machine::allotted_threads))?,
             microbatch: positive("microbatch", self.microbatch)?,
             convolution: self.convolution,
             adapter: adapter_number(self.adapter.as_deref(), self.device)?,

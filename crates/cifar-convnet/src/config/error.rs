@@ -116,7 +116,7 @@ pub enum ConfigError {
     NothingPublic,
     /// Nothing that a public record may hold says how the run did.
     #[error(
-        "training.record = \"public\" has nothing to show with data.validation or data.test_share: accuracy on examples from the training files is not private; leave them out to be judged by test files, or set training.record = \"all\""
+        "training.record = \"public\" has nothing to show with data.validation or data.test_share: accuracy on examples from the training files is not private; leave them out to be judged by test files, or set training.record = \"no-batches\" or \"all\""
     )]
     NothingToShow,
     /// A model of one's own without its layers.

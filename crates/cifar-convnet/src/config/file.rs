@@ -10,7 +10,7 @@ use toml::{Table, Value};
 
 use super::data::Data;
 use super::privacy::OLD_ZERO_OUT;
-use super::{Config, bands};
+use super::{Config, Record, bands};
 use crate::bad_argument::BadArgument;
 
 /// Reads a config file, follows `extends = "base.toml"` (relative to the file; the file that extends
@@ -62,19 +62,23 @@ pub fn says(table: &Table, section: &str, key: &str) -> bool {
     table.get(section).is_some_and(|section| section.get(key).is_some())
 }
 
-/// As [`check`], and with what the folders and file headers say that the config leaves out, and the strategy that is
-/// usual for it and the best bands if they are asked for: how long an epoch is, is known only then.
+/// As [`check`], and with what the folders and file headers say that the config leaves out, the strategy and the
+/// record that are usual for it, and the best bands if they are asked for: how long an epoch is, is known only then.
 ///
 /// # Errors
 /// Those of [`check`], and the folder or file that is missing.
 pub fn complete(mut table: Table, path: &Path) -> anyhow::Result<Config> {
     let says_strategy = says(&table, "noise", "strategy_for");
+    let says_record = says(&table, "training", "record");
     let asks_for_bands = bands::take_best(&mut table);
     let mut config = check(table, path)?;
     config.data = config.data.complete().with_context(|| path.display().to_string())?;
     let usual = config.usual_strategy();
     if let Some(noise) = config.noise.as_mut().filter(|_| !says_strategy) {
         noise.strategy_for = usual;
+    }
+    if !says_record && config.privacy.has_secret_batches() {
+        config.training.record = Record::NoBatches;
     }
     if asks_for_bands {
         let wrong = |error| BadArgument(format!("{}: {error}", path.display()));

@@ -18,6 +18,7 @@ pub mod page;
 pub mod privacy;
 pub mod model;
 pub mod schedule;
+pub mod slurm;
 pub mod error;
 
 #[cfg(test)]
@@ -67,9 +68,13 @@ pub struct Noise {
     /// The factorization.
     pub method: MethodName,
     /// Diagonals of the strategy, for bsr, toeplitz, normalised-sqrt and aof, the steps of one epoch if left
-    /// out; of its inverse, for bisr and inverse-toeplitz, 4 if left out. `"best"` tries the powers of two up to an epoch
-    /// and takes those with the least noise on the iterates at this privacy, for all but aof.
+    /// out; of its inverse, for bisr and inverse-toeplitz, 4 if left out. `"best"`, for all of these but aof, is the number
+    /// with the least noise on the iterates at this privacy among those that it tries: the powers of two up to an epoch
+    /// and others around the best of them. With `privacy.accountant = "verified"` they are ranked without sampling first,
+    /// and from the best of them on the noise is followed by sampling as long as it falls, some six plans. What was
+    /// found stands in the config of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<bands::NumberOrBest>")]
     pub bands: Option<usize>,
     /// Share of the row before that lambda-cgd takes back, in [0, 1]; the best one if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -153,7 +158,9 @@ pub struct Training {
     /// Steps between checkpoints, besides the one at the end of every epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_steps: Option<usize>,
-    /// What is written to metrics.csv, to the TensorBoard events and to the summary.
+    /// What is written to metrics.csv, to the TensorBoard events and to the summary. If left out, everything for batches
+    /// in a fixed order, and `"no-batches"` for secret ones (`privacy.sampling`): their losses, counts and times tell who
+    /// was in them, which takes away what secret batches are worth.
     #[serde(default)]
     pub record: Record,
     /// An average of the iterates, kept beside them; none if left out. If there is one, it is the result of the run:
@@ -172,8 +179,11 @@ pub enum Record {
     /// certificate.
     #[default]
     All,
-    /// Only what may be published along with the model: nothing of training loss, training accuracy,
-    /// clipping, speed, time and memory.
+    /// Everything but what tells of the batches: nothing of training loss, training accuracy, clipping, speed, time and
+    /// memory. Accuracy on held-out training examples stays, and is marked not private.
+    NoBatches,
+    /// Only what may be published along with the model: the same without what is computed from held-out
+    /// training examples.
     Public,
 }
 

@@ -6,6 +6,7 @@ use schemars::schema_for;
 use serde_json::Value as Schema;
 
 use super::Config;
+use super::slurm::Slurm;
 
 /// One Markdown table per section.
 pub fn reference() -> String {
@@ -18,6 +19,10 @@ pub fn reference() -> String {
     for (name, field) in properties(&root) {
         section(&mut page, name, field, &root);
     }
+    page +=
+        "\n# Sweeps\n\nWhat else the file of a sweep can have is in [`README.md`](README.md).\n";
+    let slurm = schema_for!(Slurm).to_value();
+    section(&mut page, "slurm", &slurm, &slurm);
     page
 }
 
@@ -67,8 +72,11 @@ fn kind(field: &Schema, inner: &Schema) -> String {
         return names.map(|name| format!("`\"{name}\"`")).collect::<Vec<_>>().join(", ");
     }
     if let Some(choices) = inner["anyOf"].as_array() {
-        let names: Vec<&str> = choices.iter().filter_map(|kind| kind["type"].as_str()).collect();
-        return names.join(" or ");
+        let name = |kind: &Schema| match kind["const"].as_str() {
+            Some(word) => Some(format!("`\"{word}\"`")),
+            None => kind["type"].as_str().map(str::to_owned),
+        };
+        return choices.iter().filter_map(name).collect::<Vec<_>>().join(" or ");
     }
     let name = match &field["type"] {
         Schema::Array(names) => names.first().and_then(Schema::as_str),

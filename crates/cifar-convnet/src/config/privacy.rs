@@ -28,6 +28,14 @@ impl Privacy {
         }
     }
 
+    /// Whether batches have to stay secret.
+    pub fn has_secret_batches(&self) -> bool {
+        match self {
+            Privacy::None => false,
+            Privacy::Guaranteed(guarantee) => guarantee.sampling != Sampling::FixedOrder,
+        }
+    }
+
     /// The seed that stands in place of a secret noise key, if there is one.
     pub fn noise_seed(&self) -> Option<u64> {
         match self {
@@ -56,8 +64,9 @@ pub struct Guarantee {
     /// it further, so less noise is needed: by an eighth for long runs, more for short bands and for one epoch.
     /// `"poisson"`: every step takes each example with one probability, for method identity: DP-SGD as other libraries
     /// account for it. `"cyclic-poisson"`: the same from one of as many groups in turn as the strategy has bands. Where
-    /// batches are secret they are of `training.batch_size` examples on average, and what tells them apart (the loss or
-    /// the time of a single step) must not be published. For zero-out neighbours.
+    /// batches are secret they are of `training.batch_size` examples on average, and what tells them apart must not be
+    /// published: the loss or the time of a single step, and all that an exact number of examples can be read from. A run
+    /// writes none of it unless `training.record = "all"` asks for it. For zero-out neighbours.
     #[serde(
         default,
         skip_serializing_if = "super::is_default",
@@ -83,6 +92,20 @@ pub struct Guarantee {
     /// also on held-out examples, is not covered by it.
     #[serde(default = "one_run")]
     pub trials: u64,
+    /// The law of the number of runs that this one is chosen from. Written by `bandroot sweep --random-stopping` into the
+    /// configs of its runs, not by hand: `bandroot verify` holds the certificate to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub random_stopping: Option<RandomStopping>,
+}
+
+/// A truncated negative binomial law.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RandomStopping {
+    /// The mean number of runs.
+    pub mean: f64,
+    /// Its shape: 0 is the logarithmic law, 1 the geometric one.
+    pub shape: f64,
 }
 
 fn one_run() -> u64 {

@@ -2,6 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use dp_train::engine::EngineDescription;
 use serde::Serialize;
 
 /// The version of this program.
@@ -23,6 +24,9 @@ pub struct Environment {
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu: Option<String>,
     threads: usize,
+    /// What the last bits depend on, the instruction set above all: a checkpoint is continued with the same only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instruction_set: Option<String>,
     /// What computed gradients, and how far a device was from the CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     engine: Option<String>,
@@ -42,14 +46,16 @@ impl Environment {
             arch: std::env::consts::ARCH,
             cpu: cpu_name(),
             threads: rayon::current_num_threads(),
+            instruction_set: None,
             engine: None,
             unix_time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs()),
         }
     }
 
     /// The same of a run, with what computes its gradients.
-    pub fn with_engine(self, engine: String) -> Self {
-        Self { engine: Some(engine), ..self }
+    pub fn with_engine(self, engine: EngineDescription) -> Self {
+        let EngineDescription { name, arithmetic } = engine;
+        Self { instruction_set: Some(arithmetic), engine: Some(name), ..self }
     }
 }
 

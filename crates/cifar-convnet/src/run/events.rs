@@ -11,8 +11,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use crc::{CRC_32_ISCSI, Crc};
+use dp_train::certificate::Exposure;
 use prost::Message;
 
+use super::metrics;
 use crate::config::Record;
 use crate::files;
 
@@ -64,8 +66,8 @@ pub(super) struct Events {
 
 impl Events {
     /// A new file in the folder of a run that has taken `steps`. Takes over the events up to there from
-    /// the newest file, then removes the older ones: readers find every step once. A public record takes over
-    /// nothing that is not covered, whoever wrote it.
+    /// the newest file, then removes the older ones: readers find every step once. A record takes over nothing that it
+    /// would not have, whoever wrote it.
     pub(super) fn open(
         folder: &Path,
         steps: usize,
@@ -87,8 +89,11 @@ impl Events {
             // What a crash left half-written at the end is dropped with the steps after the checkpoint.
             for mut event in records(&bytes).map_while(Result::ok) {
                 let Some(summary) = &mut event.summary else { continue };
-                if record == Record::Public {
-                    summary.value.retain(|scalar| !scalar.tag.starts_with(NOT_PRIVATE));
+                summary.value.retain(|scalar| match scalar.tag.strip_prefix(NOT_PRIVATE) {
+                    Some(name) => metrics::is_in(record, name, Exposure::NotPrivate),
+                    None => true,
+                });
+                if record != Record::All {
                     event.wall_time = started;
                 }
                 if !summary.value.is_empty() && event.step <= steps as i64 {
@@ -113,7 +118,8 @@ impl Events {
         covered: &[(&str, f64)],
         open: &[(&str, f64)],
     ) -> anyhow::Result<()> {
-        let open = open.iter().filter(|_| self.record == Record::All);
+        let is_kept = |name: &str| metrics::is_in(self.record, name, Exposure::NotPrivate);
+        let open = open.iter().filter(|(name, _)| is_kept(name));
         let all = covered.iter().map(|scalar| (scalar, self.private));
         let all = all.chain(open.map(|scalar| (scalar, false)));
         let value: Vec<Scalar> = all
@@ -125,7 +131,7 @@ impl Events {
         if value.is_empty() {
             return Ok(());
         }
-        // The time between events is the speed, which is not public.
+        // The time between events is the speed, which is not public, and tells the size of a batch.
         let wall_time = if self.record == Record::All { now() } else { self.started };
         let summary = Some(Summary { value });
         let event = Event { wall_time, step: step as i64, file_version: None, summary };
@@ -272,14 +278,22 @@ mod tests {
     fn a_public_record_takes_over_nothing_that_is_not_covered() {
         let folder = tempfile::tempdir().unwrap();
         let mut all = Events::open(folder.path(), 0, Record::All, true).unwrap();
-        all.add(1, &[("lr", 0.5)], &[("loss", 1.0)]).unwrap();
-        all.add(2, &[], &[("loss", 2.0)]).unwrap();
-        drop(Events::open(folder.path(), 2, Record::Public, true).unwrap());
+        all.add(1, &[("lr", 0.5)], &[("batch_loss", 1.0)]).unwrap();
+        all.add(2, &[], &[("batch_loss", 2.0)]).unwrap();
+        let times = || -> Vec<f64> {
+            let (_, path) = files(folder.path()).unwrap().pop().unwrap();
+            let bytes = fs::read(path).unwrap();
+            records(&bytes).map(|event| event.unwrap().wall_time).collect()
+        };
+        let mut secret = Events::open(folder.path(), 2, Record::NoBatches, true).unwrap();
+        let judged = ("validation_accuracy", 0.75);
+        secret.add(3, &[], &[("batch_loss", 3.0), judged]).unwrap();
+        let tag = "not-private/validation_accuracy".to_owned();
+        assert_eq!(scalars(folder.path())[1..], [(3, tag, 0.75)]);
+        assert!(times().iter().all(|time| *time == times()[0]));
+        drop(Events::open(folder.path(), 3, Record::Public, true).unwrap());
         assert_eq!(scalars(folder.path()), [(1, "lr".to_owned(), 0.5)]);
-        let (_, path) = files(folder.path()).unwrap().pop().unwrap();
-        let bytes = fs::read(path).unwrap();
-        let times: Vec<f64> = records(&bytes).map(|event| event.unwrap().wall_time).collect();
-        assert_eq!(times[0], times[1], "the time between events is the speed");
+        assert_eq!(times()[0], times()[1], "the time between events is the speed");
     }
 
     #[test]
@@ -292,6 +306,7 @@ mod tests {
         };
         assert_eq!(tags(Record::All, true), ["test/accuracy", "not-private/train_loss"]);
         assert_eq!(tags(Record::Public, true), ["test/accuracy"]);
+        assert_eq!(tags(Record::NoBatches, true), ["test/accuracy"]);
         let open = ["not-private/test/accuracy", "not-private/train_loss"];
         assert_eq!(tags(Record::All, false), open);
     }

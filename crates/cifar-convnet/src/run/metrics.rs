@@ -116,8 +116,29 @@ const OTHERS: [(&str, Exposure); 3] = [
     ("peak_memory_bytes", Exposure::NotPrivate),
 ];
 
+/// What is computed from the examples of single batches, or from how many there were: from training accuracy and
+/// clipped share alone, as fractions, the number of examples of an epoch can be read.
+const OF_BATCHES: [&str; 7] = [
+    "train_loss",
+    "train_accuracy",
+    "clipped_share",
+    "examples_per_second",
+    "seconds",
+    "batch_loss",
+    "peak_memory_bytes",
+];
+
+/// Whether a record has this number.
+pub(super) fn is_in(record: Record, name: &str, exposure: Exposure) -> bool {
+    match record {
+        Record::All => true,
+        Record::NoBatches => !OF_BATCHES.contains(&name),
+        Record::Public => exposure == Exposure::Covered,
+    }
+}
+
 fn is_recorded(config: &Config, (name, exposure): (&str, Exposure)) -> bool {
-    let is_shown = config.training.record == Record::All || exposure == Exposure::Covered;
+    let is_shown = is_in(config.training.record, name, exposure);
     // Without an average the last iterate is the result.
     is_shown && (config.training.average.is_some() || !name.starts_with("last_iterate_"))
 }
@@ -136,7 +157,7 @@ pub(super) fn table(epochs: &[Epoch], config: &Config) -> anyhow::Result<Vec<u8>
     let kept = |index: &usize| is_recorded(config, columns[*index]);
     let name = |index: usize| match columns[index] {
         (name, Exposure::Covered) => name.to_owned(),
-        (name, Exposure::NotPrivate) => format!("not_private_{name}"),
+        (name, Exposure::NotPrivate) => format!("{NOT_PRIVATE}{name}"),
     };
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record((0..columns.len()).filter(kept).map(name))?;
@@ -145,6 +166,29 @@ pub(super) fn table(epochs: &[Epoch], config: &Config) -> anyhow::Result<Vec<u8>
         writer.write_record((0..columns.len()).filter(kept).map(|index| &row[index]))?;
     }
     Ok(writer.into_inner()?)
+}
+
+/// How the names of columns begin that no guarantee covers.
+const NOT_PRIVATE: &str = "not_private_";
+
+/// A `metrics.csv` that anyone wrote, without the columns that tell of batches; for runs whose batches are secret.
+///
+/// # Errors
+/// If it is no table.
+pub fn without_batches(table: &str) -> anyhow::Result<String> {
+    let mut reader = csv::Reader::from_reader(table.as_bytes());
+    let header = reader.headers()?.clone();
+    // The first runs did not mark their columns.
+    let name = |index: usize| header[index].trim_start_matches(NOT_PRIVATE);
+    let kept: Vec<usize> =
+        (0..header.len()).filter(|index| !OF_BATCHES.contains(&name(*index))).collect();
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(kept.iter().map(|index| &header[*index]))?;
+    for row in reader.records() {
+        let row = row?;
+        writer.write_record(kept.iter().map(|index| &row[*index]))?;
+    }
+    Ok(String::from_utf8(writer.into_inner()?)?)
 }
 
 /// All columns, for a checkpoint.
@@ -207,6 +251,32 @@ mod tests {
         let names = columns(&config(&[])).map(|(name, _)| name);
         assert_eq!(fields.len(), names.len());
         assert!(fields.iter().zip(names).all(|(field, name)| name.replace("test_", "") == **field));
+    }
+
+    #[test]
+    fn secret_batches_leave_nothing_of_themselves_in_the_table() {
+        let secret = "privacy.sampling=balls-in-bins";
+        let (test, tuned) = (config(&[secret]), config(&[secret, "data.validation=0.25"]));
+        assert_eq!(header(&test), "epoch,step,test_accuracy,test_loss");
+        let names = "epoch,step,not_private_validation_accuracy,not_private_validation_loss";
+        assert_eq!(header(&tuned), names);
+        for config in [&test, &tuned] {
+            let listed = metrics(config);
+            assert!(listed.iter().all(|metric| !OF_BATCHES.contains(&metric.name.as_str())));
+            assert_eq!(listed.len(), 5, "with the learning rate");
+        }
+        // Whoever asks for it has everything, and it can be taken out again.
+        for more in [vec![], vec!["data.validation=0.25"]] {
+            let whole = config(&[&[secret, "training.record=all"], &more[..]].concat());
+            let whole = String::from_utf8(table(&epochs(), &whole).unwrap()).unwrap();
+            assert!(whole.contains("not_private_examples_per_second"));
+            let usual = config(&[&[secret], &more[..]].concat());
+            let usual = String::from_utf8(table(&epochs(), &usual).unwrap()).unwrap();
+            assert_eq!(without_batches(&whole).unwrap(), usual);
+            assert_eq!(without_batches(&usual).unwrap(), usual);
+        }
+        // In a fixed order everything is written, as ever.
+        assert_eq!(metrics(&config(&[])).len(), 12);
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl<'a> Session<'a> {
                     folder.write(folder::PLAN, files::json(plan.record())?.as_bytes())?;
                 }
                 let environment =
-                    files::json(&Environment::current().with_engine(engine.describe().name))?;
+                    files::json(&Environment::current().with_engine(engine.describe()))?;
                 folder.write(folder::ENVIRONMENT, environment.as_bytes())?;
                 if !start.provenance.is_empty() {
                     folder.write(folder::PROVENANCE, &provenance::bytes(&start.provenance)?)?;
@@ -151,8 +151,8 @@ impl<'a> Session<'a> {
             && record == Record::All
         {
             log::warn!(
-                "batches are secret, but {} and the TensorBoard events tell of them: publish neither with the model, or \
-                 set training.record = \"public\"",
+                "batches are secret, but with training.record = \"all\" {} and the TensorBoard events tell of them: \
+                 publish neither with the model, or leave the key out",
                 folder::METRICS
             );
         }
@@ -338,10 +338,10 @@ impl<'a> Session<'a> {
                     held_out_examples: config.data.held_out_examples(),
                     features: config.data.made_features().map(|features| features.to_string()),
                     artifacts: Artifacts {
-                        module_sha256: None,
                         config_sha256: Some(self.experiment.config.sha256()?),
                         training_data_sha256: Some(data_sha256),
                         parameters_sha256: Some(Fingerprint::of_bytes(&model)),
+                        module_sha256: None,
                     },
                     provenance: self.provenance,
                 };

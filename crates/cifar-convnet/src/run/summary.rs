@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::folder::SUMMARY;
 use super::metrics::Epoch;
+use crate::config::average::Average;
 use crate::config::{Config, Record};
 use crate::run::memory;
 
@@ -26,7 +27,7 @@ pub(super) fn not_private(provenance: &[Origin]) -> String {
 }
 
 /// What `--json` prints, and `summary.json` holds. Numbers that depend on the training data are null in a
-/// public record.
+/// public record, and where batches are secret.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Summary {
     /// The folder of the run.
@@ -43,7 +44,10 @@ pub struct Summary {
     /// As the accuracy.
     #[serde(default)]
     pub validation_loss: Option<f64>,
-    /// Of the last iterate, where the result is an average (`training.average`); on the same examples.
+    /// Which average of the iterates the result is (`training.average`); none if it is the last of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub average: Option<Average>,
+    /// Of the last iterate, where the result is an average; on the same examples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_iterate_test_accuracy: Option<f64>,
     /// As the accuracy.
@@ -116,6 +120,7 @@ impl Summary {
             test_loss: tested(last.loss),
             validation_accuracy: validated(last.accuracy),
             validation_loss: validated(last.loss),
+            average: config.training.average.clone(),
             last_iterate_test_accuracy: tested(last.last_iterate_accuracy),
             last_iterate_test_loss: tested(last.last_iterate_loss),
             last_iterate_validation_accuracy: validated(last.last_iterate_accuracy),

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::summary::Summary;
 use super::{commitment, folder, metrics};
-use crate::config::privacy::Privacy;
+use crate::config::privacy::{Privacy, RandomStopping};
 use crate::config::{self, Config};
 
 /// How checkpoints begin, and the state of the noise in them, before the key.
@@ -157,6 +157,14 @@ impl<'a> Folder<'a> {
         );
         let (least, trials) = (config.privacy.trials(), certificate.trials);
         self.find(trials >= least, format!("trials: {trials}, at least {least} in config.toml"));
+        if let Some(RandomStopping { mean, shape }) = guarantee.random_stopping {
+            let chosen = certificate.selection;
+            let same = chosen.is_some_and(|chosen| (chosen.mean, chosen.shape) == (mean, shape));
+            let detail = format!(
+                "selection: by config.toml it is the best of a random number of runs, mean {mean}, shape {shape}"
+            );
+            self.find(same, detail);
+        }
         if certificate.format != FORMAT_1 {
             let held_out = config.data.held_out_examples();
             let same = held_out == certificate.held_out_examples;

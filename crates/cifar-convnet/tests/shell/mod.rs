@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "every test file uses its own part")]
 
+pub(crate) mod sweeps;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,6 @@
 //! `bandroot`: private training with matrix-factorization noise, from the command line.
 
+mod interruption;
 mod terminal;
 mod published;
 mod cli;
@@ -13,7 +14,7 @@ mod fuzz;
 
 use std::process::ExitCode;
 
-use cifar_convnet::config;
+use cifar_convnet::{config, machine};
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
@@ -26,6 +27,10 @@ use crate::terminal::{output, progress};
 fn main() -> ExitCode {
     sweep::child::live_no_longer_than_the_sweep();
     progress::show_warnings();
+    if let Some(threads) = machine::allotted_threads() {
+        // Refused only if there were threads already, and nothing has run yet.
+        drop(rayon::ThreadPoolBuilder::new().num_threads(threads).build_global());
+    }
     let Some(command) = Cli::parse().command else {
         return output::exit_code(output::print(cli::FIRST_STEPS));
     };

@@ -18,6 +18,54 @@ pub(crate) enum Bench {
     Engine(BenchEngine),
     /// Images per second of scattering features, on drawn images of 3 x 32 x 32
     Features(BenchFeatures),
+    /// What it costs many workers to share a sweep: claims, and waiting for the last runs, with runs that only sleep
+    Sweep(BenchSweep),
+    /// One worker of `bench sweep`
+    #[command(hide = true)]
+    SweepWorker(BenchSweepWorker),
+    /// One run of `bench sweep`
+    #[command(hide = true)]
+    SweepRun(BenchSweepRun),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchSweep {
+    /// Workers, each a process on this machine
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) workers: u32,
+
+    /// Runs
+    #[arg(long, default_value_t = 640, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) cells: u32,
+
+    /// Seconds that a run sleeps
+    #[arg(long, default_value_t = 1.0)]
+    pub(crate) seconds: f64,
+
+    /// Print a JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchSweepWorker {
+    /// The folder that is shared
+    pub(crate) folder: PathBuf,
+
+    /// Runs
+    pub(crate) cells: u32,
+
+    /// Seconds that a run sleeps
+    pub(crate) seconds: f64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchSweepRun {
+    /// The folder of the run
+    pub(crate) folder: PathBuf,
+
+    /// Seconds to sleep
+    pub(crate) seconds: f64,
 }
 
 #[derive(Debug, Args)]

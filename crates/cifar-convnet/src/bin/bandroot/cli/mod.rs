@@ -6,27 +6,38 @@ use clap_complete::Shell;
 mod factorize;
 mod privacy;
 mod runs;
+mod launch;
 mod reproduce;
 mod duration;
 mod stopping;
 mod bench;
 mod data;
 
-pub(crate) use bench::{Bench, BenchEngine, BenchFeatures, BenchModel, Devices};
+pub(crate) use bench::{
+    Bench, BenchEngine, BenchFeatures, BenchModel, BenchSweep, BenchSweepRun, BenchSweepWorker,
+    Devices,
+};
 pub(crate) use data::{Chosen, Data, Describe, Export, Fetch, Show, Which};
 pub(crate) use factorize::{Aof, AofCache, Factorize};
+pub(crate) use launch::Launch;
 pub(crate) use privacy::{Audit, Calibrate, Compare, ConfigFile, Plan, Verify};
 pub(crate) use reproduce::{Accuracy, Errors, Format, Frontier, Reproduce, Runtimes};
-pub(crate) use runs::{Eval, Predict, Report, Results, SplitName, Sweep, Train};
+pub(crate) use runs::{
+    Eval, Predict, Report, Results, SplitName, Sweep, SweepQuestion, SweepStatus, Train,
+};
 
 /// Differentially private training with matrix-factorization noise
 #[derive(Debug, Parser)]
-#[command(name = "bandroot", version, max_term_width = 100, help_expected = true)]
+#[command(name = "bandroot", version, max_term_width = 100, help_expected = true, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
     /// What to do
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 }
+
+/// What scripts can go by.
+const EXIT_CODES: &str = "\
+Exit codes: 0 done; 1 failed; 2 bad arguments or config, nothing was changed; 75 stopped by a signal, goes on later.";
 
 /// What `bandroot` says without a command.
 pub(crate) const FIRST_STEPS: &str = "\
@@ -55,6 +66,9 @@ pub(crate) enum Command {
     /// Find the noise multiplier for (epsilon, delta), or epsilon for a noise multiplier
     Calibrate(Calibrate),
     /// Train privately, and leave a run folder that describes itself and can be verified
+    ///
+    /// A run that is interrupted (SIGINT, SIGTERM, SIGUSR1) writes a checkpoint and ends with exit code 75; `--resume`
+    /// goes on, bit by bit.
     Train(Train),
     /// Evaluate the model of a finished run again
     Eval(Eval),
@@ -66,6 +80,10 @@ pub(crate) enum Command {
     Predict(Predict),
     /// Train a grid of configs and seeds, until nothing is missing; many processes may share one folder, but for
     /// `--random-stopping`
+    ///
+    /// With `--launch slurm` the processes are an array of workers on a cluster, by the options in `[slurm]`; `sweep
+    /// status` says how it stands. A sweep that is interrupted (SIGINT, SIGTERM, SIGUSR1) keeps a checkpoint of every run
+    /// and ends with exit code 75; the same command goes on.
     ///
     /// With `[select]` it is a search: settings from a grid, a list or random draws are judged by held-out training
     /// examples, with `[halving]` in rounds of which the best share goes on. The best is written to chosen.toml and

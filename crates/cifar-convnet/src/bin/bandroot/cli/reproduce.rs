@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::Aof;
+use super::{Aof, Launch};
 use crate::published::Regime;
 
 #[derive(Debug, Subcommand)]
@@ -115,7 +115,7 @@ pub(crate) struct Accuracy {
     #[arg(long, value_name = "TIME", value_parser = super::duration::parse)]
     pub(crate) budget: Option<std::time::Duration>,
 
-    /// Print what is missing and what it will cost, and run nothing
+    /// Print what is missing and what it will cost, with --launch the script besides, and run nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
 
@@ -126,6 +126,14 @@ pub(crate) struct Accuracy {
     /// Run again what failed before
     #[arg(long)]
     pub(crate) retry_failed: bool,
+
+    /// Where the runs are made, if not by this process
+    #[command(flatten)]
+    pub(crate) launch: Launch,
+
+    /// With --launch: a TOML file whose table `[slurm]` says what to ask for
+    #[arg(long, value_name = "FILE", requires = "launch")]
+    pub(crate) slurm: Option<PathBuf>,
 
     /// File of the hyper-parameters
     #[arg(long, value_name = "FILE", default_value = "configs/paper/tuned.toml")]

@@ -1,11 +1,11 @@
 //! The arguments of the commands that make runs and look after them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
-use super::AofCache;
+use super::{AofCache, Launch};
 use dp_train::accounting::stopping::StoppingLaw;
 
 #[derive(Debug, Args)]
@@ -79,11 +79,38 @@ pub(crate) enum SplitName {
     Train,
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum SweepQuestion {
+    /// Say what of a sweep is done, running (where, since when), failed (why) or missing, and what the queue says
+    Status(SweepStatus),
+}
+
 #[derive(Debug, Args)]
-pub(crate) struct Sweep {
-    /// The file of the sweep (TOML): base, seeds, `[grid]`, `[[candidates]]`, `[random]`; for a choice of the best,
-    /// `[select]` and `[halving]`
+pub(crate) struct SweepStatus {
+    /// The file of the sweep (TOML)
     pub(crate) sweep: PathBuf,
+
+    /// Folder of the run folders [default: runs/ and the file's name]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A sweep to run, or a question about one.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct Sweep {
+    /// A question in place of a sweep to run
+    #[command(subcommand)]
+    pub(crate) question: Option<SweepQuestion>,
+
+    /// The file of the sweep (TOML): base, seeds, `[grid]`, `[[candidates]]`, `[random]`; for a choice of the best,
+    /// `[select]` and `[halving]`; for a cluster, `[slurm]`
+    #[arg(required = true)]
+    pub(crate) sweep: Option<PathBuf>,
 
     /// Runs at a time; the threads are shared out among them
     #[arg(long, default_value_t = 1)]
@@ -96,6 +123,14 @@ pub(crate) struct Sweep {
     /// Run again what failed before
     #[arg(long)]
     pub(crate) retry_failed: bool,
+
+    /// Where the runs are made, if not by this process
+    #[command(flatten)]
+    pub(crate) launch: Launch,
+
+    /// With --launch: print the script and how many runs are missing, and submit nothing
+    #[arg(long, requires = "launch")]
+    pub(crate) dry_run: bool,
 
     /// Stop after the choice of `[select]`: chosen.toml is the config of the final runs
     #[arg(long)]
@@ -110,6 +145,13 @@ pub(crate) struct Sweep {
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl Sweep {
+    /// The file; empty where there is a question in its place.
+    pub(crate) fn file(&self) -> &Path {
+        self.sweep.as_deref().unwrap_or(Path::new(""))
+    }
 }
 
 #[derive(Debug, Args)]
@@ -148,4 +190,8 @@ pub(crate) struct Import {
     /// summaries state it then
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(crate) trials: u64,
+
+    /// Into a folder for each of the paper's accuracy tables, with a list of all its runs, runs.csv
+    #[arg(long)]
+    pub(crate) by_table: bool,
 }

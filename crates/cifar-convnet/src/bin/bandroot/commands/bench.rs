@@ -1,6 +1,7 @@
 //! `bandroot bench engine`: how fast gradients are on this machine, beside what it can do at most.
 
 mod features;
+mod sweep;
 #[cfg(feature = "gpu")]
 mod gpu;
 
@@ -54,6 +55,9 @@ pub(crate) fn run(command: &Bench) -> anyhow::Result<()> {
     match command {
         Bench::Engine(arguments) => engine(arguments),
         Bench::Features(arguments) => features::run(arguments),
+        Bench::Sweep(arguments) => sweep::run(arguments),
+        Bench::SweepWorker(arguments) => sweep::work(arguments),
+        Bench::SweepRun(arguments) => sweep::sleep(arguments),
     }
 }
 

@@ -125,9 +125,11 @@ fn poisson(arguments: &Calibrate) -> anyhow::Result<()> {
         _ => return Err(BadArgument("give --epsilon or --noise-multiplier".into()).into()),
     };
     let found = account.epsilon(noise_multiplier, delta).map_err(bad)?;
-    let Directions { remove, add } = found;
     let epsilon = arguments.epsilon.unwrap_or(found.worst());
-    let (epsilon_remove, epsilon_add) = (Some(remove), Some(add));
+    // The noise was found such that both directions have the epsilon asked for at delta. Searched for again, it may come out
+    // above by the last digits of a grid: both are bounds, and the lesser holds.
+    let Directions { remove, add } = found;
+    let (epsilon_remove, epsilon_add) = (Some(remove.min(epsilon)), Some(add.min(epsilon)));
     show(arguments, &Multiplier { noise_multiplier, epsilon, delta, epsilon_remove, epsilon_add })
 }
 

@@ -1,7 +1,7 @@
 //! `bandroot plan` and `bandroot compare`: what a config promises, before any data is read.
 
 use dp_train::comparison::{self, Comparison};
-use dp_train::plan::{DpPlan, PlanRequest, StrategyFor};
+use dp_train::plan::{DpPlan, PlanRequest, Sampling, StrategyFor};
 use mf_core::Method;
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ pub(crate) fn run(arguments: &Plan) -> anyhow::Result<()> {
     let file = &arguments.config;
     let config = config::file::read(&file.config, &file.set)?;
     let plan = from_config(&config, file, &arguments.aof)?;
-    warn_of_delta(&config, file);
+    warn(&config, file);
     if arguments.json {
         return output::print(&files::json(plan.record())?);
     }
@@ -39,6 +39,18 @@ pub(crate) fn from_config(
     progress::solving(cache, |solver| {
         Ok(solver.plan(request).map_err(|error| bad_config(file, &error))?)
     })
+}
+
+/// Says of a config what makes its epsilon promise less than it seems to.
+pub(crate) fn warn(config: &Config, file: &ConfigFile) {
+    warn_of_delta(config, file);
+    if let Some(seed) = config.privacy.noise_seed() {
+        eprintln!(
+            "bandroot: warning: {}: privacy.noise_seed = {seed} stands in place of a secret key, so the noise can be \
+             subtracted: such a run is reproducible, not private, whatever its epsilon",
+            file.config.display()
+        );
+    }
 }
 
 /// Says if delta is so large that it allows an example to be published: whoever picks one of `N` at random and
@@ -97,9 +109,13 @@ pub(crate) fn compare(arguments: &Compare) -> anyhow::Result<()> {
         // What is usual for its own method; some of the others know constant rates only.
         request.strategy_for = StrategyFor::ConstantRate;
     }
-    let separation = request.min_separation;
-    let mut methods = comparison::usual_methods(request.steps, separation);
-    methods.push(Method::Aof { bands: separation, tolerance: config.tolerance() });
+    // On cyclic Poisson batches the separation is the number of bands, which the contenders differ in.
+    let widest = match request.sampling {
+        Sampling::CyclicPoisson => config.steps()?.per_epoch,
+        _ => request.min_separation,
+    };
+    let mut methods = comparison::usual_methods(request.steps, widest);
+    methods.push(Method::Aof { bands: request.min_separation, tolerance: config.tolerance() });
     let limit = arguments.memory_limit.map(|mebibytes| mebibytes << 20);
     let compared = progress::solving(&arguments.aof, |solver| {
         let compared = Comparison::new(&request, &methods, limit, |request| solver.plan(request));

@@ -1,5 +1,5 @@
 //! `bandroot results import`: runs as they are kept in git: small files, no model, no secret, no path of a
-//! machine.
+//! machine, and of runs on secret batches nothing that tells of these.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,9 @@ use crate::terminal::output;
 use cifar_convnet::BadArgument;
 use cifar_convnet::files;
 use cifar_convnet::run::folder;
+
+mod batches;
+mod tables;
 
 /// Files that are taken over, where they exist.
 const KEPT: [&str; 8] = [
@@ -39,18 +42,43 @@ pub(crate) fn run(command: &Results) -> anyhow::Result<()> {
             BadArgument(format!("{} holds no finished or failed run", folder.display()))
         );
     }
-    let (mut imported, mut there, mut abridged) = (0, 0, 0);
+    let mut failed = 0;
+    let mut places = Vec::new();
+    // All of them before anything is written.
     for run in &runs {
-        let files = files(run, arguments.trials)?;
+        if !arguments.by_table {
+            places.push((run, arguments.into.clone()));
+        } else if run.join(folder::SUMMARY).is_file() {
+            places.push((run, tables::folder(run, &arguments.into)?));
+        } else {
+            failed += 1;
+        }
+    }
+    let (mut imported, mut there, mut abridged) = (0, 0, 0);
+    for (run, into) in &places {
+        let mut files = files(run, arguments.trials)?;
+        let secret = batches::are_secret(run)?;
+        if secret {
+            for (name, text) in &mut files {
+                *text = batches::left_out(name, text)
+                    .with_context(|| format!("could not read {}", run.join(name).display()))?;
+            }
+        }
         abridged += usize::from(files.iter().any(|(name, _)| *name == folder::ABRIDGED));
-        match import(run, &files, &arguments.into)? {
+        match import(run, &files, into, secret)? {
             true => imported += 1,
             false => there += 1,
         }
     }
+    if arguments.by_table {
+        tables::list(&arguments.into)?;
+    }
     let mut text = format!("{imported} runs imported into {}", arguments.into.display());
     if there > 0 {
         text += &format!(", {there} were there already");
+    }
+    if failed > 0 {
+        text += &format!(", {failed} that failed are in no table and were left out");
     }
     if abridged > 0 {
         text += &format!(
@@ -162,15 +190,17 @@ fn without_paths(text: &str) -> String {
 }
 
 /// Writes the files into a new folder, whole or not at all; `false` if they are there already. What is there is
-/// replaced only if more runs have been made since, and it says nothing else that is new.
-fn import(run: &Path, files: &[(&str, String)], into: &Path) -> anyhow::Result<bool> {
+/// replaced only if more runs have been made since, and it says nothing else that is new, or if it tells of `secret`
+/// batches and says nothing else besides.
+fn import(run: &Path, files: &[(&str, String)], into: &Path, secret: bool) -> anyhow::Result<bool> {
     let full = run.canonicalize().with_context(|| run.display().to_string())?;
     let name = full.file_name().context("a run folder has a name")?;
     let target = into.join(name);
     if target.exists() {
         for (name, text) in files {
             let found = fs::read_to_string(target.join(name)).unwrap_or_default();
-            if is_restated(&found, text) {
+            let told = secret && found != *text && batches::left_out(name, &found)? == *text;
+            if told || is_restated(&found, text) {
                 files::write(&target.join(name), text.as_bytes())?;
             } else if found != *text && !is_restated(text, &found) {
                 bail!(

@@ -1,8 +1,6 @@
 //! `bandroot train`: a run, private or not, from a config to a folder that explains itself.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
@@ -16,7 +14,9 @@ use indicatif::ProgressBar;
 
 use super::plan;
 use crate::cli::{ConfigFile, Train};
-use crate::terminal::{output, progress};
+use crate::interruption;
+use crate::terminal::output::{self, Stopped};
+use crate::terminal::progress;
 
 pub(crate) fn run(arguments: &Train) -> anyhow::Result<()> {
     let (file, folder) = match (&arguments.config, &arguments.resume) {
@@ -51,10 +51,8 @@ pub(crate) fn run(arguments: &Train) -> anyhow::Result<()> {
     let place = resumed.map_or_else(|| Place::New(folder.clone()), Place::Resumed);
     let session = Session::start(&experiment, &data, engine, place)?;
 
-    let stop = Arc::new(AtomicBool::new(false));
-    let seen = Arc::clone(&stop);
-    // A second handler in one process is refused; the first one stays, which is as good.
-    drop(ctrlc::set_handler(move || seen.store(true, Ordering::SeqCst)));
+    // Not before: until the first step there is nothing to keep, and planning would not look at the flag.
+    let stop = interruption::flag();
     let shown = Shown::new(&experiment, session.steps_taken(), arguments.json);
     let mut last = None;
     let ending = session.train(&stop, |progress| shown.step(progress, &mut last))?;
@@ -64,10 +62,10 @@ pub(crate) fn run(arguments: &Train) -> anyhow::Result<()> {
             print(&summary, arguments.json)?;
             if arguments.json { Ok(()) } else { output::print(&next_commands(&file, &summary)) }
         }
-        Ending::Stopped { step, steps } => output::print(&format!(
+        Ending::Stopped { step, steps } => bail!(Stopped(format!(
             "stopped after {step} of {steps} steps; to go on: bandroot train --resume {}",
             folder.display()
-        )),
+        ))),
     }
 }
 

@@ -23,6 +23,9 @@ use cifar_convnet::run::folder::{self, is_checkpoint};
 /// How the names of the files end.
 const SUFFIX: &str = ".attempts";
 
+/// Says that a training was begun again from the start, by which more were begun than any plan says.
+const AGAIN: &str = "again";
+
 /// Where a sweep keeps its notes.
 const NOTES: &str = ".sweep";
 
@@ -37,12 +40,24 @@ pub(super) fn remember(sweep: &Path, cell: &str) -> anyhow::Result<()> {
 }
 
 /// Notes that the training of a cell is about to begin from the start: on the disk before it can show anything.
-/// Whoever calls holds the claim of the cell.
-pub(super) fn note(sweep: &Path, cell: &str) -> anyhow::Result<()> {
+/// Whoever calls holds the claim of the cell. Whether it was begun before: then finished runs are to be told.
+pub(super) fn note(sweep: &Path, cell: &str) -> anyhow::Result<bool> {
     remember(sweep, cell)?;
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let path = sweep.join(NOTES).join(format!("{cell}{SUFFIX}"));
-    append(sweep, &path, &format!("begun at {time}\n"))
+    let again = path.exists();
+    append(sweep, &path, &format!("begun at {time}\n"))?;
+    if again && !was_any_begun_again(sweep) {
+        let mark = sweep.join(NOTES).join(AGAIN);
+        fs::write(&mark, "").with_context(|| format!("could not write {}", mark.display()))?;
+    }
+    Ok(again)
+}
+
+/// Whether a training of the folder was ever begun again from the start. A run that is done then counts more than its config
+/// says, which is from before.
+pub(super) fn was_any_begun_again(sweep: &Path) -> bool {
+    sweep.join(NOTES).join(AGAIN).exists()
 }
 
 fn append(sweep: &Path, path: &Path, line: &str) -> anyhow::Result<()> {
@@ -99,7 +114,7 @@ pub(crate) fn settle(
         options.create(true).write(true).truncate(false).open(&path).with_context(context)?;
     // Held until the end: who counted fewer must not write after who counted more.
     match lock.lock() {
-        Err(error) if error.kind() != ErrorKind::Unsupported => {
+        Err(error) if !files::has_no_locks(&error) => {
             return Err(error).with_context(context);
         }
         _ => {}
@@ -155,7 +170,7 @@ fn was_begun(folder: &Path) -> anyhow::Result<bool> {
 /// The names in a folder; none if there is no such folder, or if it is a file.
 pub(super) fn names(folder: &Path) -> anyhow::Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+        Err(error) if files::is_gone(&error) || error.kind() == ErrorKind::NotADirectory => {
             return Ok(Vec::new());
         }
         entries => {
@@ -164,7 +179,11 @@ pub(super) fn names(folder: &Path) -> anyhow::Result<Vec<String>> {
     };
     let mut names = Vec::new();
     for entry in entries {
-        names.push(entry?.file_name().to_string_lossy().into_owned());
+        match entry {
+            // Another machine removed the folder meanwhile.
+            Err(error) if files::is_gone(&error) => return Ok(Vec::new()),
+            entry => names.push(entry?.file_name().to_string_lossy().into_owned()),
+        }
     }
     Ok(names)
 }
@@ -189,9 +208,9 @@ mod tests {
         fs::write(sweep.join("sweep.csv"), "").unwrap();
         assert_eq!((count("done"), count("failed"), count("empty")), (Some(1), Some(1), None));
         // Tried again: the attempt from before is written down with the new one.
-        note(sweep, "failed").unwrap();
+        assert!(note(sweep, "failed").unwrap() && was_any_begun_again(sweep));
         assert_eq!(count("failed"), Some(2));
-        note(sweep, "new").unwrap();
+        assert!(!note(sweep, "new").unwrap());
         assert_eq!(count("new"), Some(1), "it was begun, though it left no folder");
         place("new", "config.toml");
         assert_eq!(count("new"), Some(1));

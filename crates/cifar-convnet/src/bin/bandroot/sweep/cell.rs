@@ -44,7 +44,7 @@ pub(crate) enum CellState {
 }
 
 /// What `failed.json` says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Failure {
     /// The command that failed.
     pub(crate) command: String,
@@ -56,8 +56,8 @@ pub(crate) struct Failure {
     pub(crate) stderr: Vec<String>,
     /// Whether it had been continued from a checkpoint.
     pub(crate) resumed: bool,
-    /// When, in seconds since 1970.
-    pub(crate) unix_time: u64,
+    /// When, in seconds since 1970 with their fractions: a failure and the retry after it may lie in one second.
+    pub(crate) unix_time: f64,
 }
 
 impl Cell {
@@ -126,8 +126,14 @@ impl Cell {
         if has(folder::FAILED) {
             let path = folder.join(folder::FAILED);
             let remedy = || format!("could not read {}; remove it to run again", path.display());
-            let text = fs::read(&path).with_context(remedy)?;
-            return Ok(CellState::Failed(serde_json::from_slice(&text).with_context(remedy)?));
+            match fs::read(&path) {
+                // Another process is about to try it again.
+                Err(error) if files::is_gone(&error) => {}
+                text => {
+                    let failure = serde_json::from_slice(&text.with_context(remedy)?);
+                    return Ok(CellState::Failed(failure.with_context(remedy)?));
+                }
+            }
         }
         let resumable = |name: &String| is_checkpoint(name) || is_pending(name);
         Ok(if names.iter().any(resumable) { CellState::Started } else { CellState::Open })

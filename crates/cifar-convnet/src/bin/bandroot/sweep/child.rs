@@ -11,6 +11,7 @@ use anyhow::Context;
 use super::attempts;
 use super::cell::{Cell, CellState, Failure};
 use super::claim::{Claim, HEARTBEAT};
+use crate::terminal::output;
 use cifar_convnet::files;
 use cifar_convnet::run::folder;
 
@@ -23,6 +24,15 @@ const LINES: usize = 20;
 /// How often the process is looked after.
 const POLL: Duration = Duration::from_millis(20);
 
+/// What a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// A training, with so many threads if that is said.
+    Train { threads: Option<usize> },
+    /// Nothing, to measure all the rest.
+    Sleep(Duration),
+}
+
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Ending {
@@ -32,7 +42,8 @@ pub(crate) enum Ending {
     Stopped,
 }
 
-/// Trains a cell whose claim is ours, from the start or from its last checkpoint.
+/// Trains a cell whose claim is ours, from the start or from its last checkpoint. `tell` brings the certificates of finished
+/// runs up to date.
 ///
 /// # Errors
 /// If the folder cannot be written or the process not be started: nothing that has to do with this cell alone.
@@ -40,9 +51,10 @@ pub(crate) fn train(
     cell: &Cell,
     sweep: &Path,
     notes: &Path,
-    threads: Option<usize>,
+    work: Work,
     claim: &Claim<'_>,
     stop: &AtomicBool,
+    tell: &dyn Fn() -> anyhow::Result<()>,
 ) -> anyhow::Result<Ending> {
     let folder = cell.folder(sweep);
     cell.sweep_up(sweep, false)?;
@@ -51,7 +63,10 @@ pub(crate) fn train(
     if resumed {
         arguments.extend(["--resume".into(), folder.clone().into_os_string()]);
     } else {
-        attempts::note(sweep, &cell.name)?;
+        // Before it can show anything: this process may be killed, and no other come after it.
+        if attempts::note(sweep, &cell.name)? {
+            tell()?;
+        }
         cell.clear(sweep)?;
         let config = notes.join(format!("{}.toml", cell.name));
         files::write(&config, cell.toml()?.as_bytes())?;
@@ -59,6 +74,10 @@ pub(crate) fn train(
         arguments.extend(["--out".into(), folder.clone().into_os_string()]);
     }
     arguments.push("--json".into());
+    if let Work::Sleep(time) = work {
+        arguments = vec!["bench".into(), "sweep-run".into(), folder.clone().into_os_string()];
+        arguments.push(time.as_secs_f64().to_string().into());
+    }
     let log = notes.join(format!("{}.stderr", cell.name));
     let stderr =
         File::create(&log).with_context(|| format!("could not write {}", log.display()))?;
@@ -66,7 +85,7 @@ pub(crate) fn train(
     let mut command = Command::new(program);
     command.args(&arguments).stdin(claim.lock()?).stdout(Stdio::null()).stderr(stderr);
     command.env(PARENT, std::process::id().to_string());
-    if let Some(threads) = threads {
+    if let Work::Train { threads: Some(threads) } = work {
         command.env("RAYON_NUM_THREADS", threads.to_string());
     }
     let mut child = command.spawn().context("could not start this program again")?;
@@ -76,9 +95,15 @@ pub(crate) fn train(
     // The summary is the last thing that a run writes: with it the run is done, whatever came after.
     if folder.join(folder::SUMMARY).exists() {
         cell.sweep_up(sweep, true)?;
+        if attempts::was_any_begun_again(sweep) {
+            tell()?;
+        }
         return Ok(Ending::Done);
     }
-    if stop.load(Ordering::SeqCst) {
+    // Slurm and terminals signal all processes at once: the run may have heard it before us, and whoever asks one run
+    // to stop does not want the next one to begin.
+    if stop.load(Ordering::SeqCst) || was_asked_to_stop(status) {
+        stop.store(true, Ordering::SeqCst);
         return Ok(Ending::Stopped);
     }
     let text = fs::read(&log).with_context(|| format!("could not read {}", log.display()))?;
@@ -91,7 +116,9 @@ pub(crate) fn train(
         status: status.to_string(),
         stderr: lines[lines.len().saturating_sub(LINES)..].to_vec(),
         resumed,
-        unix_time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+        unix_time: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0.0, |time| time.as_secs_f64()),
     };
     fs::create_dir_all(&folder)
         .with_context(|| format!("could not make the folder {}", folder.display()))?;
@@ -127,12 +154,22 @@ fn look_after(
     }
 }
 
+/// Whether a run says that it can go on later, or was ended by a request to stop before it could say anything.
+fn was_asked_to_stop(status: ExitStatus) -> bool {
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+        return [SIGINT, SIGTERM, SIGUSR1].contains(&signal);
+    }
+    status.code() == Some(output::STOPPED.into())
+}
+
 /// Asks a run to write a checkpoint and end. It may have ended by itself.
 #[cfg(target_os = "linux")]
 fn ask_to_stop(child: &Child) {
     use rustix::process::{Pid, Signal, kill_process};
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        let _ = kill_process(pid, Signal::INT);
+        let _ = kill_process(pid, Signal::TERM);
     }
 }
 

@@ -13,16 +13,20 @@
 //!   for another's.
 //! * A claim of another machine is dead if besides its file has not been touched for [`STALE`], on
 //!   the clock of who waits. Its owner touches it every [`HEARTBEAT`] and gives up if a higher number is there.
+//! * A claim that names no owner yet is somebody's who is about to write it: it is treated as another machine's,
+//!   because on some network file systems a lock is only known to the machine that holds it.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Read, Seek, Write};
+use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
+
+use cifar_convnet::{files, machine};
 
 /// How often a claim is touched.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(10);
@@ -32,22 +36,41 @@ pub(crate) const STALE: Duration = Duration::from_secs(180);
 
 /// Who holds a claim, for the rules above and for people who look.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Owner {
-    pid: u32,
-    host: Option<String>,
-    /// The boot of the machine, all over the world.
+pub(crate) struct Owner {
+    pub(crate) pid: u32,
+    pub(crate) host: Option<String>,
     boot: Option<String>,
+    /// When it claimed the cell, in seconds since 1970.
+    #[serde(default)]
+    pub(crate) since: Option<u64>,
+    /// The task of Slurm that it is.
+    #[serde(default)]
+    pub(crate) job: Option<String>,
 }
 
 impl Owner {
     fn current() -> Self {
-        let system = |name: &str| {
-            let text = fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?;
-            Some(text.trim().to_owned())
-        };
-        Self { pid: std::process::id(), host: system("hostname"), boot: system("random/boot_id") }
+        let variable = |name: &str| std::env::var(name).ok();
+        let task = variable("SLURM_ARRAY_JOB_ID").zip(variable("SLURM_ARRAY_TASK_ID"));
+        let job = task.map(|(job, task)| format!("{job}_{task}"));
+        Self {
+            pid: std::process::id(),
+            host: machine::host(),
+            boot: machine::boot(),
+            since: None,
+            job: job.or_else(|| variable("SLURM_JOB_ID")),
+        }
+    }
+
+    /// Whether it is on the machine of another, since that was switched on. Clones of a machine can share the name of
+    /// the boot, so the host's name must be the same too.
+    fn is_beside(&self, other: &Self) -> bool {
+        self.boot.is_some() && (&self.boot, &self.host) == (&other.boot, &other.host)
     }
 }
+
+/// What a lock is taken with; another one only in tests.
+type TryLock = fn(&File) -> Result<(), TryLockError>;
 
 /// The claims in one folder.
 #[derive(Debug)]
@@ -55,6 +78,7 @@ pub(crate) struct Claims {
     folder: PathBuf,
     owner: Owner,
     stale: Duration,
+    try_lock: TryLock,
     /// When the claim of another machine was last seen to change, and its time stamp then.
     seen: Mutex<HashMap<PathBuf, (SystemTime, Instant)>>,
 }
@@ -74,12 +98,28 @@ impl Claims {
     }
 
     fn with_owner(folder: &Path, owner: Owner, stale: Duration) -> Self {
-        Self { folder: folder.to_owned(), owner, stale, seen: Mutex::default() }
+        let try_lock = File::try_lock;
+        Self { folder: folder.to_owned(), owner, stale, try_lock, seen: Mutex::default() }
     }
 
-    /// Claims a cell; `None` if another process has it.
-    pub(crate) fn claim(&self, name: &str) -> anyhow::Result<Option<Claim<'_>>> {
-        let highest = self.highest(name)?;
+    /// The highest claim of every cell, from one look at the folder.
+    pub(crate) fn listing(&self) -> anyhow::Result<HashMap<String, u32>> {
+        let mut highest = HashMap::new();
+        for file in self.files()? {
+            let Some((name, number)) = file.rsplit_once(CLAIM) else { continue };
+            let Ok(number) = number.parse::<u32>() else { continue };
+            let entry = highest.entry(name.to_owned()).or_insert(number);
+            *entry = number.max(*entry);
+        }
+        Ok(highest)
+    }
+
+    /// Claims a cell, given its highest claim as listed, or 0; `None` if another process has it, or a higher one.
+    pub(crate) fn claim_after(
+        &self,
+        name: &str,
+        highest: u32,
+    ) -> anyhow::Result<Option<Claim<'_>>> {
         // The dead claim stays locked until ours is there.
         let dead = match highest {
             0 => None,
@@ -97,14 +137,18 @@ impl Claims {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(None),
             Err(error) => return Err(error).with_context(context),
         };
-        // Between the creation and the lock it looks dead; who took it then holds a higher number.
-        match file.try_lock() {
+        // Nobody locks a claim without an owner unless it was left alone for long; who did holds a higher number.
+        match (self.try_lock)(&file) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
+            Err(TryLockError::Error(error)) if files::has_no_locks(&error) => {}
             Err(TryLockError::Error(error)) => return Err(error).with_context(context),
         }
-        file.write_all(&serde_json::to_vec(&self.owner)?).with_context(context)?;
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|time| time.as_secs());
+        let owner = Owner { since, ..self.owner.clone() };
+        file.write_all(&serde_json::to_vec(&owner)?).with_context(context)?;
+        // Other machines see what is on the server.
+        file.sync_all().with_context(context)?;
         drop(dead);
         if self.highest(name)? != number {
             return Ok(None);
@@ -112,8 +156,13 @@ impl Claims {
         Ok(Some(Claim { claims: self, name: name.to_owned(), number, file }))
     }
 
+    #[cfg(test)]
+    fn claim(&self, name: &str) -> anyhow::Result<Option<Claim<'_>>> {
+        self.claim_after(name, self.highest(name)?)
+    }
+
     fn path(&self, name: &str, number: u32) -> PathBuf {
-        self.folder.join(format!("{name}.claim-{number:04}"))
+        self.folder.join(format!("{name}{CLAIM}{number:04}"))
     }
 
     /// The highest number; 0 if there is no claim.
@@ -122,51 +171,76 @@ impl Claims {
     }
 
     fn numbers(&self, name: &str) -> anyhow::Result<Vec<u32>> {
+        let number = |file: String| {
+            let number = file.strip_prefix(name)?.strip_prefix(CLAIM)?;
+            number.parse::<u32>().ok()
+        };
+        Ok(self.files()?.into_iter().filter_map(number).collect())
+    }
+
+    fn files(&self) -> anyhow::Result<Vec<String>> {
         let entries = fs::read_dir(&self.folder)
             .with_context(|| format!("could not read the folder {}", self.folder.display()))?;
-        let mut numbers = Vec::new();
+        let mut names = Vec::new();
         for entry in entries {
-            let file = entry?.file_name();
-            let number = file.to_str().and_then(|file| file.strip_prefix(name));
-            let number = number.and_then(|rest| rest.strip_prefix(".claim-"));
-            numbers.extend(number.and_then(|number| number.parse::<u32>().ok()));
+            names.extend(entry?.file_name().into_string());
         }
-        Ok(numbers)
+        Ok(names)
     }
 
     /// Takes the lock of a claim if nobody holds it any more; `None` if it is alive, or gone.
     fn lock_dead(&self, path: &Path) -> anyhow::Result<Option<File>> {
-        let context = || format!("could not read the claim {}", path.display());
-        let mut file = match OpenOptions::new().read(true).write(true).open(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error).with_context(context),
-        };
-        let locked = match file.try_lock() {
+        let dead = self.try_lock_dead(path);
+        match dead {
+            // Another machine has replaced it.
+            Err(error) if files::is_gone(&error) => Ok(None),
+            dead => dead.with_context(|| format!("could not read the claim {}", path.display())),
+        }
+    }
+
+    fn try_lock_dead(&self, path: &Path) -> io::Result<Option<File>> {
+        let mut file = OpenOptions::new().read(true).write(true).open(path)?;
+        // Unlocked, so that its owner is not disturbed between the creation and the lock.
+        if read(&mut file)?.is_empty() && !self.is_left(path, &file)? {
+            return Ok(None);
+        }
+        let locked = match (self.try_lock)(&file) {
             Ok(()) => true,
             Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => false,
-            Err(TryLockError::Error(error)) => return Err(error).with_context(context),
+            Err(TryLockError::Error(error)) if files::has_no_locks(&error) => false,
+            Err(TryLockError::Error(error)) => return Err(error),
         };
-        let mut text = String::new();
-        file.read_to_string(&mut text).with_context(context)?;
+        let text = read(&mut file)?;
         // A lock on a file that was removed in the meantime says nothing about the one in its place.
         if !is_still_at(&file, path) {
             return Ok(None);
         }
         let owner: Option<Owner> = serde_json::from_str(&text).ok();
-        let given_back = text == GIVEN_BACK;
-        let here =
-            owner.is_some_and(|owner| owner.boot == self.owner.boot) && self.owner.boot.is_some();
-        // Where locks work, an unwritten claim is that of a process that died just there, or that will see
-        // that it came second.
-        let dead =
-            given_back || (locked && (here || text.is_empty())) || self.is_left(path, &file)?;
+        let here = owner.is_some_and(|owner| owner.is_beside(&self.owner));
+        let dead = text == GIVEN_BACK || (locked && here) || self.is_left(path, &file)?;
         Ok(dead.then_some(file))
     }
 
+    /// Whether the highest claim of a cell was given back or left; nothing is taken.
+    pub(crate) fn is_dead(&self, name: &str, highest: u32) -> anyhow::Result<bool> {
+        Ok(self.lock_dead(&self.path(name, highest))?.is_some())
+    }
+
+    /// For people: who holds a cell at the moment, and for how long its claim has not been touched; nothing is taken or changed.
+    pub(crate) fn holder(&self, name: &str, highest: u32) -> Option<(Owner, Duration)> {
+        let mut file = File::open(self.path(name, highest)).ok()?;
+        let owner: Owner = serde_json::from_str(&read(&mut file).ok()?).ok()?;
+        let silence = file.metadata().ok()?.modified().ok()?.elapsed().unwrap_or_default();
+        if owner.is_beside(&self.owner) {
+            // Shared: of two who only look, each sees the owner and not the other.
+            let is_held = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+            return is_held.then_some((owner, silence));
+        }
+        (silence < self.stale).then_some((owner, silence))
+    }
+
     /// Whether a claim has not been touched for long, on our own clock.
-    fn is_left(&self, path: &Path, file: &File) -> anyhow::Result<bool> {
+    fn is_left(&self, path: &Path, file: &File) -> io::Result<bool> {
         let touched = file.metadata()?.modified()?;
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = seen.entry(path.to_owned()).or_insert_with(|| (touched, Instant::now()));
@@ -176,6 +250,17 @@ impl Claims {
         Ok(entry.1.elapsed() >= self.stale)
     }
 }
+
+/// The whole text of a claim.
+fn read(file: &mut File) -> io::Result<String> {
+    let mut text = String::new();
+    file.rewind()?;
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// What is between the name of a cell and the number of a claim.
+const CLAIM: &str = ".claim-";
 
 /// What a claim says after its owner gave the cell back.
 const GIVEN_BACK: &str = "given back\n";
@@ -199,16 +284,26 @@ impl Claim<'_> {
         let context = || format!("could not give back the claim of {}", self.name);
         for number in self.claims.numbers(&self.name)?.into_iter().filter(|&n| n < self.number) {
             match fs::remove_file(self.claims.path(&self.name, number)) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(error) if !files::is_gone(&error) => {
                     return Err(error).with_context(context);
                 }
                 _ => {}
             }
         }
-        self.file.set_len(0).with_context(context)?;
-        self.file.rewind().with_context(context)?;
-        let written = self.file.write_all(GIVEN_BACK.as_bytes());
-        written.with_context(|| format!("could not give back the claim of {}", self.name))
+        match self.write_given_back() {
+            // Another machine took the cell after a long silence, and ours was removed.
+            Err(error) if files::is_gone(&error) => Ok(()),
+            written => {
+                written.with_context(|| format!("could not give back the claim of {}", self.name))
+            }
+        }
+    }
+
+    /// In this order it is never empty, which would look like a claim that is being made.
+    fn write_given_back(&mut self) -> io::Result<()> {
+        self.file.rewind()?;
+        self.file.write_all(GIVEN_BACK.as_bytes())?;
+        self.file.set_len(GIVEN_BACK.len() as u64)
     }
 }
 
@@ -230,6 +325,11 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
+
+    fn owner(host: &str) -> Owner {
+        let text = |text: &str| Some(text.to_owned());
+        Owner { pid: 1, host: text(host), boot: text(host), since: None, job: None }
+    }
 
     #[test]
     fn a_claim_is_held_until_it_is_dropped_or_given_back() {
@@ -265,7 +365,6 @@ mod tests {
     fn the_claim_of_another_machine_is_dead_only_after_a_long_silence() {
         let folder = tempfile::tempdir().unwrap();
         let stale = Duration::from_millis(200);
-        let owner = |boot: &str| Owner { pid: 1, host: None, boot: Some(boot.to_owned()) };
         let there = Claims::with_owner(folder.path(), owner("there"), stale);
         let here = Claims::with_owner(folder.path(), owner("here"), stale);
         let claim = there.claim("cell").unwrap().unwrap();
@@ -280,6 +379,92 @@ mod tests {
         let taken = here.claim("cell").unwrap().expect("it was left alone");
         assert!(!claim.touch().unwrap(), "the owner sees that it lost the cell");
         assert!(taken.touch().unwrap());
+    }
+
+    #[test]
+    fn a_clone_of_this_machine_is_another_machine() {
+        let folder = tempfile::tempdir().unwrap();
+        let clone = |host: &str| {
+            let owner = Owner { boot: Some("one image".to_owned()), ..owner(host) };
+            Claims::with_owner(folder.path(), owner, STALE)
+        };
+        let (one, two) = (clone("one"), clone("two"));
+        let claim = one.claim("cell").unwrap().unwrap();
+        claim.file.unlock().unwrap();
+        assert!(two.claim("cell").unwrap().is_none(), "its lock could be taken here");
+        assert!(clone("one").claim("cell").unwrap().is_some(), "that of the same machine is dead");
+    }
+
+    #[test]
+    fn a_claim_without_an_owner_is_being_made_until_it_was_left_alone_for_long() {
+        let folder = tempfile::tempdir().unwrap();
+        let stale = Duration::from_millis(200);
+        let claims = Claims::with_owner(folder.path(), owner("here"), stale);
+        // As another machine sees it between the creation and the owner's name.
+        File::create(folder.path().join("cell.claim-0001")).unwrap();
+        assert!(claims.claim("cell").unwrap().is_none());
+        std::thread::sleep(stale);
+        assert_eq!(claims.claim("cell").unwrap().expect("it died there").number, 2);
+    }
+
+    /// Machines that claim cells of one folder at once, with locks that one machine does not see of another: how often
+    /// a cell was taken twice.
+    fn taken_twice(cells: u32, try_lock: TryLock) -> u32 {
+        let folder = tempfile::tempdir().unwrap();
+        let taken: Vec<AtomicU32> = (0..cells).map(|_| AtomicU32::new(0)).collect();
+        std::thread::scope(|scope| {
+            for machine in 0..8 {
+                let (taken, folder) = (&taken, folder.path());
+                scope.spawn(move || {
+                    let owner = owner(&machine.to_string());
+                    let mut claims = Claims::with_owner(folder, owner, STALE);
+                    claims.try_lock = try_lock;
+                    for (number, taken) in taken.iter().enumerate() {
+                        if let Some(claim) = claims.claim(&format!("cell-{number}")).unwrap() {
+                            taken.fetch_add(1, Ordering::SeqCst);
+                            assert!(claim.touch().unwrap());
+                        }
+                    }
+                });
+            }
+        });
+        assert!(taken.iter().all(|taken| taken.load(Ordering::SeqCst) > 0), "all were taken");
+        taken.iter().filter(|taken| taken.load(Ordering::SeqCst) > 1).count() as u32
+    }
+
+    #[test]
+    fn where_locks_lie_or_are_missing_no_cell_is_taken_twice() {
+        assert_eq!(taken_twice(300, |_| Ok(())), 0, "every lock can be taken");
+        #[cfg(target_os = "linux")]
+        {
+            let no_lock = |_: &File| Err(TryLockError::Error(io::Error::from_raw_os_error(37)));
+            assert_eq!(taken_twice(100, no_lock), 0, "the file system has none");
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_claim_that_went_stale_is_gone_and_no_reason_to_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut claims = Claims::with_owner(folder.path(), owner("here"), STALE);
+        drop(claims.claim("cell").unwrap().unwrap());
+        claims.try_lock = |_| Err(TryLockError::Error(io::Error::from_raw_os_error(116)));
+        assert!(claims.claim("cell").unwrap().is_none());
+    }
+
+    #[test]
+    fn who_looks_sees_the_holder_and_takes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let claims = Claims::new(folder.path());
+        let claim = claims.claim("cell").unwrap().unwrap();
+        let listing = claims.listing().unwrap();
+        assert_eq!(listing, HashMap::from([("cell".to_owned(), 1)]));
+        let (holder, _) = claims.holder("cell", 1).unwrap();
+        assert_eq!((holder.pid, holder.since.is_some()), (std::process::id(), true));
+        assert!(claim.touch().unwrap());
+        drop(claim);
+        assert!(cfg!(not(target_os = "linux")) || claims.holder("cell", 1).is_none(), "it is dead");
+        assert_eq!(claims.claim("cell").unwrap().unwrap().number, 2);
     }
 
     #[test]

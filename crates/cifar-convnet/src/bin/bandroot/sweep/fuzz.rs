@@ -23,7 +23,8 @@ fn a_damaged_sweep_is_refused_or_every_cell_can_be_run() {
         optimizer.momentum = 0.5\n[random]\nsamples = 3\nseed = 2\n[random.ranges]\n\
         'optimizer.learning_rate' = { from = 0.05, to = 2.0, scale = 'log' }\n\
         'training.batch_size' = { from = 100, to = 500 }\n'noise.method' = ['bsr', 'identity']\n\
-        [select]\nseeds = [0]\nscale_rate = 1.25\n[halving]\nepochs = [1, 3]\nkeep = 0.5\n";
+        [select]\nseeds = [0]\nscale_rate = 1.25\n[halving]\nepochs = [1, 3]\nkeep = 0.5\n\
+        [slurm]\ntasks = 4\ntime = '04:00:00'\noptions = ['--nice']\n";
     let target = Target {
         name: "sweep",
         kind: Kind::Text,

@@ -19,6 +19,8 @@ mod claim;
 pub(crate) mod child;
 pub(crate) mod runner;
 mod stopping;
+pub(crate) mod slurm;
+pub(crate) mod status;
 
 #[cfg(test)]
 mod fuzz;
@@ -28,14 +30,15 @@ use std::path::{Path, PathBuf};
 use anyhow::{bail, ensure};
 use serde::Serialize;
 
-use crate::cli::Sweep;
-use crate::terminal::output;
+use crate::cli::{Sweep, SweepQuestion};
+use crate::terminal::output::{self, Stopped};
 use attempts::Among;
 use cifar_convnet::BadArgument;
 use cifar_convnet::files;
 use record::Row;
-use runner::{Runner, Tally};
+use runner::{Retry, Runner, Tally};
 use selection::Search;
+use slurm::Workers;
 use spec::Spec;
 use trials::Trials;
 
@@ -48,9 +51,16 @@ struct SweepOutput {
 }
 
 pub(crate) fn run(arguments: &Sweep) -> anyhow::Result<()> {
+    match &arguments.question {
+        Some(SweepQuestion::Status(arguments)) => status::run(arguments),
+        None => run_or_launch(arguments),
+    }
+}
+
+fn run_or_launch(arguments: &Sweep) -> anyhow::Result<()> {
     ensure!(arguments.jobs > 0, BadArgument("--jobs must be at least 1".into()));
-    let spec = Spec::read(&arguments.sweep)?;
-    let folder = arguments.out.clone().unwrap_or_else(|| default_folder(&arguments.sweep));
+    let spec = Spec::read(arguments.file())?;
+    let folder = arguments.out.clone().unwrap_or_else(|| default_folder(arguments.file()));
     if let Some(law) = &arguments.random_stopping {
         return stopping::run(arguments, law, &spec, &folder);
     }
@@ -68,7 +78,7 @@ pub(crate) fn run(arguments: &Sweep) -> anyhow::Result<()> {
         search.is_some() || !arguments.choose_only,
         BadArgument(format!(
             "{}: --choose-only needs [select], which says how to choose",
-            arguments.sweep.display()
+            arguments.file().display()
         ))
     );
     let cells = if search.is_none() { spec.cells(&begun)? } else { Vec::new() };
@@ -76,8 +86,24 @@ pub(crate) fn run(arguments: &Sweep) -> anyhow::Result<()> {
         || Trials::new(spec.earlier, cells.len() as u64, &cells),
         |search| search.trials().clone(),
     );
-    let runner = Runner::new(&folder, arguments.jobs, arguments.retry_failed)?;
+    let retry = Retry::of(arguments.retry_failed, &arguments.launch);
+    if arguments.launch.launch.is_some() {
+        let known = search.as_ref().map(|search| search.known_runs(&folder)).transpose()?;
+        let (known, to_be_chosen) =
+            known.as_ref().map_or((&cells, 0), |(known, to_come)| (known, *to_come as usize));
+        let workers = Workers {
+            folder: &folder,
+            slurm: &spec.slurm,
+            written_in: arguments.file(),
+            missing: status::missing(known, &folder, |failure| retry.covers(failure))?
+                + to_be_chosen,
+            more: arguments.launch.more,
+            question: question(arguments),
+        };
+        return if arguments.dry_run { workers.show() } else { workers.submit(arguments.json) };
+    }
     let settle = || attempts::settle(&folder, Among::Folder, |_, counts| trials.count(counts));
+    let runner = Runner::new(&folder, arguments.jobs, retry)?.telling(&settle);
     // Also before anything runs: a sweep that is killed has told its finished runs what it was about to begin.
     settle()?;
     let outcome = match search {
@@ -100,12 +126,21 @@ pub(crate) fn run(arguments: &Sweep) -> anyhow::Result<()> {
     finish(&tally, &folder, &runner)
 }
 
+/// What to type to see how a sweep stands.
+fn question(arguments: &Sweep) -> String {
+    let shown = |path: &Path| slurm::quote(&path.display().to_string());
+    let out = arguments.out.as_ref().map_or(String::new(), |out| format!(" --out {}", shown(out)));
+    format!("bandroot sweep status {}{out}", shown(arguments.file()))
+}
+
 /// An error that counts what is missing, if anything is.
-pub(crate) fn finish(tally: &Tally, folder: &Path, runner: &Runner) -> anyhow::Result<()> {
+pub(crate) fn finish(tally: &Tally, folder: &Path, runner: &Runner<'_>) -> anyhow::Result<()> {
     let Tally { cells, failed, left, .. } = tally;
     let folder = folder.display();
     if runner.is_stopped() {
-        bail!("stopped with {left} of {cells} runs to go; the same command goes on with {folder}");
+        bail!(Stopped(format!(
+            "stopped with {left} of {cells} runs to go; the same command goes on with {folder}"
+        )));
     }
     if *failed > 0 {
         bail!(

@@ -11,29 +11,64 @@ use indicatif::{HumanDuration, ProgressBar};
 use serde::Serialize;
 
 use super::attempts;
-use super::cell::{Cell, CellState};
-use super::child::{self, Ending};
+use super::cell::{Cell, CellState, Failure};
+use super::child::{self, Ending, Work};
 use super::claim::Claims;
+use crate::cli::Launch;
+use crate::interruption;
 use crate::terminal::progress;
+use cifar_convnet::files;
 use cifar_convnet::run::folder;
 
-/// How long to wait for cells that others run before looking again.
-const PAUSE: Duration = Duration::from_millis(200);
+/// How often the bar on a terminal is drawn.
+const REDRAW: Duration = Duration::from_millis(200);
+
+/// How long to wait for cells that others run before looking again, where somebody watches.
+const WATCHED_PAUSE: Duration = Duration::from_secs(1);
+
+/// The same where nobody does: many workers on one file server, each for hours. Drawn between the two.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(6));
+
+/// Brings the certificates of finished runs up to date.
+type Tell<'a> = &'a (dyn Fn() -> anyhow::Result<()> + Sync);
 
 /// What runs cells in one folder.
-#[derive(Debug)]
-pub(crate) struct Runner {
+pub(crate) struct Runner<'a> {
     folder: PathBuf,
     /// Claims, configs and logs.
     notes: PathBuf,
     jobs: usize,
-    /// Failures from before this moment, in seconds since 1970, are tried again.
-    retry_before: Option<u64>,
+    retry: Retry,
     /// No cell is started that would not end by then.
     deadline: Option<Instant>,
     /// Nothing is said of the runs, their number included.
     silent: bool,
+    /// How long a run sleeps in place of a training.
+    asleep: Option<Duration>,
     stop: Arc<AtomicBool>,
+    /// Called when more was begun than the certificates of finished runs say.
+    tell: Tell<'a>,
+}
+
+/// Failures from before a moment, in seconds since 1970, which are tried again.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Retry(pub(crate) Option<f64>);
+
+impl Retry {
+    /// All failures so far.
+    pub(crate) fn so_far() -> Self {
+        Self(SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|time| time.as_secs_f64()))
+    }
+
+    /// What the arguments ask for.
+    pub(crate) fn of(retry_failed: bool, launch: &Launch) -> Self {
+        if retry_failed { Self::so_far() } else { Self(launch.retry_failed_before) }
+    }
+
+    /// Whether a failure counts no longer.
+    pub(crate) fn covers(self, failure: &Failure) -> bool {
+        self.0.is_some_and(|before| failure.unix_time < before)
+    }
 }
 
 /// How the cells stand at the end.
@@ -71,6 +106,7 @@ enum Standing {
 struct Board<'a> {
     cells: &'a [Cell],
     costs: Option<&'a [Duration]>,
+    after_each: &'a (dyn Fn() + Sync),
     standing: Mutex<Vec<Standing>>,
     claims: Claims,
     bar: ProgressBar,
@@ -79,20 +115,28 @@ struct Board<'a> {
     work_before: u64,
 }
 
-impl Runner {
+impl<'a> Runner<'a> {
     /// Makes the folder if it is not there.
-    pub(crate) fn new(folder: &Path, jobs: usize, retry_failed: bool) -> anyhow::Result<Self> {
+    pub(crate) fn new(folder: &Path, jobs: usize, retry: Retry) -> anyhow::Result<Self> {
         let notes = folder.join(".sweep");
-        std::fs::create_dir_all(&notes)
-            .with_context(|| format!("could not make the folder {}", notes.display()))?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&stop);
-        // A second handler in one process is refused; the first one stays, which is as good.
-        drop(ctrlc::set_handler(move || seen.store(true, Ordering::SeqCst)));
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        let retry_before = retry_failed.then_some(now);
+        // Checkpoints are in it, which hold noise keys.
+        files::create_closed_folder(folder)?;
+        files::create_closed_folder(&notes)?;
+        let stop = interruption::flag();
         let folder = folder.to_owned();
-        Ok(Self { folder, notes, jobs, retry_before, deadline: None, silent: false, stop })
+        let tell: Tell<'a> = &|| Ok(());
+        let (deadline, silent, asleep) = (None, false, None);
+        Ok(Self { folder, notes, jobs, retry, deadline, silent, asleep, stop, tell })
+    }
+
+    /// The same, which calls this before a training is begun once more than planned, and after runs that end from then on.
+    pub(crate) fn telling(self, tell: Tell<'a>) -> Self {
+        Self { tell, ..self }
+    }
+
+    /// The same with runs that only sleep, to measure what the sweep itself costs.
+    pub(crate) fn sleeping(self, asleep: Duration) -> Self {
+        Self { asleep: Some(asleep), ..self }
     }
 
     /// The same, which shows nothing of the runs.
@@ -120,10 +164,22 @@ impl Runner {
         cells: &[Cell],
         costs: Option<&[Duration]>,
     ) -> anyhow::Result<Tally> {
+        self.run_and_tell(title, cells, costs, &|| {})
+    }
+
+    /// The same; `after_each` is called after every run that this process made.
+    pub(crate) fn run_and_tell(
+        &self,
+        title: &str,
+        cells: &[Cell],
+        costs: Option<&[Duration]>,
+        after_each: &(dyn Fn() + Sync),
+    ) -> anyhow::Result<Tally> {
         let all = cells.iter().map(Cell::examples).sum();
         let mut board = Board {
             cells,
             costs,
+            after_each,
             standing: Mutex::new(vec![Standing::Open; cells.len()]),
             claims: Claims::new(&self.notes),
             bar: match self.silent {
@@ -134,14 +190,17 @@ impl Runner {
             start: Instant::now(),
             work_before: 0,
         };
-        board.work_before = board.work(&self.folder);
+        if !board.bar.is_hidden() {
+            board.work_before = board.work(&self.folder);
+        }
         let board = &board;
         let outcome = thread::scope(|scope| {
             let workers: Vec<_> =
                 (0..self.jobs.max(1)).map(|_| scope.spawn(|| self.work(board))).collect();
-            while workers.iter().any(|worker| !worker.is_finished()) {
+            // Nobody sees a hidden bar, and it would be read from all run folders.
+            while !board.bar.is_hidden() && workers.iter().any(|worker| !worker.is_finished()) {
                 board.show(&self.folder);
-                thread::sleep(PAUSE);
+                thread::sleep(REDRAW);
             }
             workers.into_iter().try_for_each(|worker| match worker.join() {
                 Ok(outcome) => outcome,
@@ -166,6 +225,7 @@ impl Runner {
     fn take_cells(&self, board: &Board<'_>) -> anyhow::Result<()> {
         loop {
             let (mut busy, mut ran) = (false, false);
+            let claimed = board.claims.listing()?;
             for index in 0..board.cells.len() {
                 if self.is_stopped() {
                     return Ok(());
@@ -173,7 +233,8 @@ impl Runner {
                 if !board.take(index) {
                     continue;
                 }
-                let standing = self.attend(board, index)?;
+                let highest = claimed.get(&board.cells[index].name).copied().unwrap_or(0);
+                let standing = self.attend(board, index, highest)?;
                 board.lock()[index] = standing;
                 busy |= standing == Standing::Open;
                 // After a run the first open cells come first again.
@@ -186,14 +247,30 @@ impl Runner {
                 return Ok(());
             }
             if !ran {
-                thread::sleep(PAUSE);
+                self.wait(board);
             }
         }
     }
 
-    /// Looks after one cell: what it stands at afterwards. `Open` if another process has it.
-    fn attend(&self, board: &Board<'_>, index: usize) -> anyhow::Result<Standing> {
+    /// Waits before the next look at what others have, or until this is to stop.
+    fn wait(&self, board: &Board<'_>) {
+        let pause = match board.bar.is_hidden() {
+            // All workers of a round begin to wait at the same moment, and are to look at different ones.
+            true => PAUSE.0 + (PAUSE.1 - PAUSE.0).mul_f64(random_share()),
+            false => WATCHED_PAUSE,
+        };
+        let end = Instant::now() + pause;
+        while !self.is_stopped() && Instant::now() < end {
+            thread::sleep(REDRAW.min(end - Instant::now()));
+        }
+    }
+
+    /// Looks after one cell, whose highest claim is known: what it stands at afterwards. `Open` if another process has it.
+    fn attend(&self, board: &Board<'_>, index: usize, highest: u32) -> anyhow::Result<Standing> {
         let cell = &board.cells[index];
+        if highest > 0 && !board.claims.is_dead(&cell.name, highest)? {
+            return Ok(Standing::Open);
+        }
         if let Some(standing) = self.settled(cell)? {
             return Ok(standing);
         }
@@ -204,7 +281,7 @@ impl Runner {
         if self.deadline.is_some_and(late) {
             return Ok(Standing::Left);
         }
-        let Some(claim) = board.claims.claim(&cell.name)? else {
+        let Some(claim) = board.claims.claim_after(&cell.name, highest)? else {
             return Ok(Standing::Open);
         };
         // It may have been settled before it was ours.
@@ -228,13 +305,21 @@ impl Runner {
             }
             CellState::Open | CellState::Started => {}
         }
-        let ending =
-            child::train(cell, &self.folder, &self.notes, self.threads(), &claim, &self.stop)?;
+        let ending = child::train(
+            cell,
+            &self.folder,
+            &self.notes,
+            self.work_of_a_run(),
+            &claim,
+            &self.stop,
+            self.tell,
+        )?;
         claim.give_back()?;
         Ok(match ending {
             Ending::Done => {
                 let accuracy = 100.0 * cell.result(&self.folder)?.accuracy;
                 board.say(index, &format!("{accuracy:.2} %"));
+                (board.after_each)();
                 Standing::Done
             }
             Ending::Failed(failure) => {
@@ -250,20 +335,26 @@ impl Runner {
     fn settled(&self, cell: &Cell) -> anyhow::Result<Option<Standing>> {
         Ok(match cell.state(&self.folder)? {
             CellState::Done { leftovers: false } => Some(Standing::Done),
-            CellState::Failed(failure)
-                if self.retry_before.is_none_or(|before| failure.unix_time >= before) =>
-            {
-                Some(Standing::Failed)
-            }
+            CellState::Failed(failure) if !self.retry.covers(&failure) => Some(Standing::Failed),
             _ => None,
         })
     }
 
-    /// Threads for each run, if there are several at once and the user has not said.
-    fn threads(&self) -> Option<usize> {
+    /// What a run is; of a training, its threads if there are several at once and the user has not said.
+    fn work_of_a_run(&self) -> Work {
+        if let Some(asleep) = self.asleep {
+            return Work::Sleep(asleep);
+        }
         let free = self.jobs > 1 && std::env::var_os("RAYON_NUM_THREADS").is_none();
-        free.then(|| (rayon::current_num_threads() / self.jobs).max(1))
+        Work::Train { threads: free.then(|| (rayon::current_num_threads() / self.jobs).max(1)) }
     }
+}
+
+/// A number from 0 to 1; if the system has no random ones, that of the process.
+fn random_share() -> f64 {
+    let mut bytes = std::process::id().to_le_bytes();
+    let _ = getrandom::fill(&mut bytes);
+    f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX)
 }
 
 impl Board<'_> {

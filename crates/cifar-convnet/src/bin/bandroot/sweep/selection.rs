@@ -107,7 +107,7 @@ impl<'a> Search<'a> {
     }
 
     /// How many runs there will be if none fails.
-    fn planned(&self) -> u64 {
+    pub(super) fn planned(&self) -> u64 {
         let searched: usize = self
             .groups
             .iter()
@@ -171,7 +171,7 @@ impl<'a> Search<'a> {
     /// `chosen.toml`.
     pub(super) fn run(
         &self,
-        runner: &Runner,
+        runner: &Runner<'_>,
         folder: &Path,
         choose_only: bool,
     ) -> anyhow::Result<(Vec<Row>, Tally)> {
@@ -179,19 +179,10 @@ impl<'a> Search<'a> {
         let mut record = Table::new(&["group", "setting", "epochs", "seeds", "accuracy", "kept"]);
         let mut alive: Vec<Vec<Setting>> =
             self.groups.iter().map(|group| group.candidates.clone()).collect();
-        let longest = self.groups.iter().map(|group| group.rounds.len()).max().unwrap_or(0);
+        let longest = self.longest();
         for round in 0..longest {
-            // Groups with fewer rounds wait, so that all end with their last one.
-            let of = |group: &Group| (round + group.rounds.len()).checked_sub(longest);
-            // The runs of each setting, with the group and the place of the setting in it.
-            let mut runs: Vec<(usize, usize, Cell)> = Vec::new();
-            for (number, (group, alive)) in self.groups.iter().zip(&alive).enumerate() {
-                let Some(round) = of(group) else { continue };
-                for (place, setting) in alive.iter().enumerate() {
-                    let cells = self.search_cells(setting, group.rounds[round])?;
-                    runs.extend(cells.into_iter().map(|cell| (number, place, cell)));
-                }
-            }
+            let of = |group: &Group| self.round_of(group, round);
+            let runs = self.round_runs(round, &alive)?;
             let cells: Vec<Cell> = runs.iter().map(|(_, _, cell)| cell.clone()).collect();
             tally += runner.run(&format!("round {} of {longest}", round + 1), &cells, None)?;
             let before = alive.clone();
@@ -237,6 +228,66 @@ impl<'a> Search<'a> {
             all.extend(finals.into_iter().map(row));
         }
         Ok((all, tally))
+    }
+
+    /// The runs that are known from what is in the folder: those of the rounds up to the first one that is not complete,
+    /// and after the last round the final ones; and how many are to be chosen yet. Nothing is written.
+    pub(super) fn known_runs(&self, folder: &Path) -> anyhow::Result<(Vec<Cell>, u64)> {
+        let mut all = Vec::new();
+        let mut record = Table::new(&["group", "setting", "epochs", "seeds", "accuracy", "kept"]);
+        let mut alive: Vec<Vec<Setting>> =
+            self.groups.iter().map(|group| group.candidates.clone()).collect();
+        for round in 0..self.longest() {
+            let runs = self.round_runs(round, &alive)?;
+            let mut complete = true;
+            for (_, _, cell) in runs {
+                let state = cell.state(folder)?;
+                complete &= matches!(state, CellState::Done { .. } | CellState::Failed(_));
+                all.push(cell);
+            }
+            if !complete {
+                let to_come = self.planned().saturating_sub(all.len() as u64);
+                return Ok((all, to_come));
+            }
+            for (group, alive) in self.groups.iter().zip(&mut alive) {
+                let Some(round) = self.round_of(group, round) else { continue };
+                let last = round + 1 == group.rounds.len();
+                *alive =
+                    self.judge(group, alive, group.rounds[round], last, folder, &mut record)?;
+            }
+        }
+        for setting in alive.iter().filter_map(|settings| settings.first()) {
+            all.extend(self.final_cells(setting)?);
+        }
+        // Fewer than planned if all runs of a group failed: none is waited for.
+        Ok((all, 0))
+    }
+
+    /// The number of rounds.
+    fn longest(&self) -> usize {
+        self.groups.iter().map(|group| group.rounds.len()).max().unwrap_or(0)
+    }
+
+    /// The round of a group; groups with fewer rounds wait, so that all end with their last one.
+    fn round_of(&self, group: &Group, round: usize) -> Option<usize> {
+        (round + group.rounds.len()).checked_sub(self.longest())
+    }
+
+    /// The runs of each setting that is still in the choice, with the group and the place of the setting in it.
+    fn round_runs(
+        &self,
+        round: usize,
+        alive: &[Vec<Setting>],
+    ) -> anyhow::Result<Vec<(usize, usize, Cell)>> {
+        let mut runs = Vec::new();
+        for (number, (group, alive)) in self.groups.iter().zip(alive).enumerate() {
+            let Some(round) = self.round_of(group, round) else { continue };
+            for (place, setting) in alive.iter().enumerate() {
+                let cells = self.search_cells(setting, group.rounds[round])?;
+                runs.extend(cells.into_iter().map(|cell| (number, place, cell)));
+            }
+        }
+        Ok(runs)
     }
 
     /// The settings of a group that go on: the best share, or the best one if this was the last round. A
@@ -295,7 +346,8 @@ impl<'a> Search<'a> {
 /// How many of some settings a round keeps: at least one.
 fn kept(candidates: usize, halving: Option<&Halving>) -> usize {
     let share = halving.map_or(1.0, |halving| halving.keep);
-    ((share * candidates as f64).ceil() as usize).clamp(1.min(candidates), candidates)
+    // A tenth of 30 is 3, also where the product is a last digit above.
+    ((share * candidates as f64 - 1e-9).ceil() as usize).clamp(1.min(candidates), candidates)
 }
 
 fn replace(setting: &mut Setting, key: &str, value: Value) {
@@ -312,5 +364,7 @@ mod tests {
         let halving = Halving { epochs: vec![1], keep: 0.33 };
         assert_eq!([0, 1, 2, 3, 4, 9, 10].map(|n| kept(n, Some(&halving))), [0, 1, 1, 1, 2, 3, 4]);
         assert_eq!(kept(7, None), 7);
+        let of = |keep, n| kept(n, Some(&Halving { epochs: vec![1], keep }));
+        assert_eq!([of(0.1, 30), of(0.34, 3), of(0.34, 27), of(0.33, 27)], [3, 2, 10, 9]);
     }
 }

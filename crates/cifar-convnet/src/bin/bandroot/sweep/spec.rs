@@ -27,6 +27,9 @@
 //! [halving] # leave it out to run every setting to its end
 //! epochs = [1, 3]
 //! keep = 0.33
+//!
+//! [slurm] # what `--launch slurm` asks a cluster for; every key may be left out
+//! tasks = 16
 //! ```
 //!
 //! What was tried before counts: `privacy.trials` of the base is added to the runs of the sweep.
@@ -35,6 +38,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
+use dp_train::accounting::stopping::StoppingLaw;
 use serde::Deserialize;
 use toml::Table;
 
@@ -44,6 +48,7 @@ use super::settings;
 use super::trials::Trials;
 use cifar_convnet::BadArgument;
 use cifar_convnet::config;
+use cifar_convnet::config::slurm::Slurm;
 
 /// A sweep as it is written.
 #[derive(Debug, Clone, Deserialize)]
@@ -58,6 +63,7 @@ struct Written {
     random: Option<Random>,
     select: Option<Select>,
     halving: Option<Halving>,
+    slurm: Option<Slurm>,
 }
 
 /// How the runs of the grid are judged, and what follows for the best.
@@ -107,6 +113,8 @@ pub(crate) struct Spec {
     pub(crate) settings: Vec<Setting>,
     pub(crate) select: Option<Select>,
     pub(crate) halving: Option<Halving>,
+    /// What its workers ask a cluster for.
+    pub(crate) slurm: Slurm,
     /// Runs on the same data before this sweep, as the base counts them.
     pub(crate) earlier: u64,
 }
@@ -186,14 +194,31 @@ impl Spec {
                 refuse(format!("halving.keep must be between 0 and 1, but it is {keep}"))
             );
         }
-        let Written { select, halving, .. } = written;
+        let Written { select, halving, slurm, .. } = written;
+        let slurm = slurm.unwrap_or_default();
+        slurm.check().map_err(refuse)?;
         let path = path.to_owned();
-        let spec = Self { path, base, seeds, names_seeds, settings, select, halving, earlier };
+        let spec =
+            Self { path, base, seeds, names_seeds, settings, select, halving, slurm, earlier };
         // Every config is checked before anything runs.
         for setting in &spec.settings {
             spec.cell("", setting.clone(), spec.seeds[0], 1)?;
         }
         Ok(spec)
+    }
+
+    /// The same for runs of which a secret number is made, which stands in every config: undoing the choice is noticed.
+    pub(super) fn with_random_stopping(&self, law: &StoppingLaw) -> Self {
+        let mut spec = self.clone();
+        for (key, value) in [("mean", law.mean()), ("shape", law.shape())] {
+            // Where there is no section of privacy, there is no guarantee either, and the runs are refused.
+            config::file::set(
+                &mut spec.base,
+                &format!("privacy.random_stopping.{key}"),
+                value.into(),
+            );
+        }
+        spec
     }
 
     /// The cell of a setting.
@@ -347,6 +372,8 @@ mod tests {
         let by = format!("{random}'noise.method' = ['bsr', 'identity']\n{by}");
         refused(&by, &["select.by", "noise.method", "not in the grid"]);
         refused("[halving]\nepochs = [1]\nkeep = 0.5", &["select"]);
+        refused("[slurm]\ntask = 4", &["line 3", "task"]);
+        refused("[slurm]\ntime = '4h'", &["slurm.time", "04:00:00"]);
         let select = "[select]\nseeds = [0]\n[halving]\n";
         refused(&format!("{select}epochs = [2, 1]\nkeep = 0.5"), &["halving.epochs"]);
         refused(&format!("{select}epochs = [1]\nkeep = 1.5"), &["halving.keep"]);

@@ -5,7 +5,16 @@ use std::process::ExitCode;
 
 use cifar_convnet::BadArgument;
 
-/// 0 for success, 2 for bad arguments, 1 for everything else, with one sentence on standard error.
+/// The exit code of what was asked to stop and can go on later: `EX_TEMPFAIL` of sysexits.h.
+pub(crate) const STOPPED: u8 = 75;
+
+/// Work that was asked to stop and has kept what it needs to go on; the sentence says how.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Stopped(pub(crate) String);
+
+/// 0 for success, 2 for bad arguments, [`STOPPED`] for what goes on later, 1 for everything else, with one sentence on
+/// standard error.
 /// A reader that closed the pipe early has seen what it wanted.
 pub(crate) fn exit_code(outcome: anyhow::Result<()>) -> ExitCode {
     let Err(error) = outcome else {
@@ -20,7 +29,12 @@ pub(crate) fn exit_code(outcome: anyhow::Result<()>) -> ExitCode {
         cause.downcast_ref::<BadArgument>().is_some()
             || cause.downcast_ref::<mf_core::Error>().is_some()
     });
-    ExitCode::from(if bad_argument { 2 } else { 1 })
+    let stopped = error.chain().any(|cause| cause.downcast_ref::<Stopped>().is_some());
+    ExitCode::from(match (bad_argument, stopped) {
+        (true, _) => 2,
+        (_, true) => STOPPED,
+        _ => 1,
+    })
 }
 
 /// Prints text to standard output, ending it with a line break.

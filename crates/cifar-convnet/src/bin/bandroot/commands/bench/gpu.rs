@@ -37,6 +37,8 @@ struct GpuReport {
     batch_size: usize,
     /// Of whole private steps, noise left out, which the CPU makes meanwhile.
     step_examples_per_second: f64,
+    /// Whether steps are timed with products in the form for GPUs, of which the counts are.
+    runs_as_on_a_gpu: bool,
     /// Of private gradients through burn's operations on the same device, with `--beside-burn`.
     burn_examples_per_second: Option<f64>,
     /// The device's own limits, as cubecl measures them.
@@ -100,7 +102,8 @@ fn measure(
 ) -> anyhow::Result<GpuReport> {
     let architecture = &model.architecture;
     let adapter = config::engine::adapter_number(arguments.adapter.as_deref(), device)?;
-    let options = EngineOptions { adapter, ..EngineOptions::default() };
+    let microbatch = arguments.microbatch.map_or(0, usize::from);
+    let options = EngineOptions { adapter, microbatch, ..EngineOptions::default() };
     let examples = EXAMPLES.max(batch_size);
     let rig = || StepRig::new(architecture, device, options, batch_size, examples);
     let StepCounts { kernels, dispatches, plain_dispatches, traffic, device_bytes, work } =
@@ -109,7 +112,7 @@ fn measure(
     let DeviceLimits { flops, bytes, launch } = rig.limits();
     let mut burn = arguments
         .beside_burn
-        .then(|| BurnEngine::new(architecture, device, options))
+        .then(|| BurnEngine::new(architecture, device, EngineOptions { microbatch: 0, ..options }))
         .transpose()?;
     let batch = Batch::new(&model.images, &model.labels);
     let (mut steps, mut of_burn) = (Vec::new(), Vec::new());
@@ -137,6 +140,7 @@ fn measure(
         model: model.name.clone(),
         batch_size,
         step_examples_per_second,
+        runs_as_on_a_gpu: rig.runs_as_on_a_gpu(),
         burn_examples_per_second: burn.map(|_| rate(of_burn)),
         device_gflops: flops.map(|flops| flops / 1e9),
         device_gigabytes_per_second: bytes.map(|bytes| bytes / 1e9),
@@ -184,10 +188,15 @@ fn text(report: &GpuReport) -> String {
         )
     });
     let estimates: String = estimates.collect();
+    let form = if report.runs_as_on_a_gpu {
+        ""
+    } else {
+        "counted in tiles, which GPUs run; timed in lanes, for software\n"
+    };
     let kernels: Vec<String> =
         report.kernels.iter().map(|(name, count)| format!("{count} {name}")).collect();
     format!(
-        "{}, {}, batch {}\n{}kernels: {}\nthe device itself: {} GFLOP/s in f32, {} GB/s, {} us per launch\n\
+        "{}, {}, batch {}\n{}kernels: {}\n{form}the device itself: {} GFLOP/s in f32, {} GB/s, {} us per launch\n\
          private steps {:.2} examples/s, of {} at the device's limits: {share}\n{burn}{estimates}",
         report.device,
         report.model,

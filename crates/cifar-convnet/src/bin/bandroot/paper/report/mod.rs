@@ -83,6 +83,25 @@ pub(crate) fn run(arguments: &Report) -> anyhow::Result<()> {
     output::print(&format!("{text}{}\n", counts.page.display()))
 }
 
+/// Writes the report of what is below `results` and of the runs below `runs`, which need not be imported yet; the page.
+pub(crate) fn refresh(results: &Path, runs: &Path, out: &Path) -> anyhow::Result<PathBuf> {
+    std::fs::create_dir_all(out)
+        .with_context(|| format!("could not make the folder {}", out.display()))?;
+    let mut records = match results.is_dir() {
+        true => Records::read(results, out)?,
+        false => Records::default(),
+    };
+    let new = Records::read(runs, out)?;
+    // A run and its copy among the results are one.
+    let known = |run: &Record| records.runs.iter().any(|other| other.name() == run.name());
+    let new_runs: Vec<Record> = new.runs.into_iter().filter(|run| !known(run)).collect();
+    records.runs.extend(new_runs);
+    records.failed.extend(new.failed);
+    records.unreadable.extend(new.unreadable);
+    Findings::of(results, &records)?.write(out)?;
+    Ok(out.join("index.html"))
+}
+
 impl<'a> Findings<'a> {
     fn of(results: &Path, records: &'a Records) -> anyhow::Result<Self> {
         let errors = measures::read(&results.join("expected-error/errors.csv"))?;
@@ -124,10 +143,7 @@ impl<'a> Findings<'a> {
         write("accuracy.tex", &latex)?;
         write("accuracy.csv", &self.accuracy_csv()?)?;
         write("runs.csv", &self.runs_table().to_csv()?)?;
-        let searches = self.searches.iter().map(|run| line(run));
-        let mut table = Table::new(&COLUMNS);
-        searches.for_each(|line| table.push(line));
-        write("searches.csv", &table.to_csv()?)?;
+        write("searches.csv", &table_of(self.searches.iter().copied()).to_csv()?)?;
         write("missing.md", &self.missing_table().to_markdown())?;
         let best = self.best().into_iter().map(|part| {
             format!("{}\n\n{}\n\n{}", part.title, part.words, part.table.to_markdown())
@@ -177,9 +193,7 @@ impl<'a> Findings<'a> {
     }
 
     fn runs_table(&self) -> Table {
-        let mut table = Table::new(&COLUMNS);
-        self.runs.iter().for_each(|run| table.push(line(run)));
-        table
+        table_of(self.runs.iter().copied())
     }
 
     /// The tuning runs of every epsilon, method and length, best first.
@@ -192,8 +206,7 @@ impl<'a> Findings<'a> {
         runs.sort_by(|a, b| title(a).cmp(&title(b)).then(b.accuracy.total_cmp(&a.accuracy)));
         runs.chunk_by(|a, b| title(a) == title(b))
             .map(|group| {
-                let mut table = Table::new(&COLUMNS);
-                group.iter().for_each(|run| table.push(line(run)));
+                let table = table_of(group.iter().copied());
                 (format!("{}: {} runs", title(group[0]), group.len()), table)
             })
             .collect()
@@ -289,6 +302,13 @@ const COLUMNS: [&str; 20] = [
     "threads",
     "unlike the paper",
 ];
+
+/// One row per run.
+pub(crate) fn table_of<'a>(runs: impl Iterator<Item = &'a Record>) -> Table {
+    let mut table = Table::new(&COLUMNS);
+    runs.for_each(|run| table.push(line(run)));
+    table
+}
 
 fn line(run: &Record) -> Vec<String> {
     let folder = run.folder.display().to_string();

@@ -128,6 +128,11 @@ impl Records {
 }
 
 impl Record {
+    /// The name of its folder, which a copy has too.
+    pub(crate) fn name(&self) -> String {
+        self.folder.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned())
+    }
+
     fn read(folder: &Path, relative: PathBuf) -> Result<Self, (PathBuf, anyhow::Error)> {
         Self::parse(folder, relative.clone()).map_err(|error| (relative, error))
     }

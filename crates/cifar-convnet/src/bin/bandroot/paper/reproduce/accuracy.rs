@@ -1,6 +1,7 @@
 //! `bandroot reproduce accuracy`: the cells of the paper's accuracy tables, as many as there is time for.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -8,6 +9,8 @@ use indicatif::HumanDuration;
 use toml::{Table, Value};
 
 use crate::cli::Accuracy;
+use crate::fetch::{self, FetchedFiles};
+use crate::paper::report;
 use crate::paper::report::comparison::{self, METHODS};
 use crate::paper::report::record::{Record, Records};
 use crate::paper::reproduce::cost::Calibration;
@@ -17,10 +20,13 @@ use crate::published::{self, AccuracyRow, Regime};
 use crate::sweep;
 use crate::sweep::attempts::{self, Among};
 use crate::sweep::cell::Cell;
-use crate::sweep::runner::{Runner, Tally};
+use crate::sweep::runner::{Retry, Runner, Tally};
+use crate::sweep::slurm::{self, Workers};
+use crate::sweep::status;
 use crate::terminal::output;
 use cifar_convnet::BadArgument;
 use cifar_convnet::config;
+use cifar_convnet::data::Name;
 
 /// A run that is missing.
 #[derive(Debug, Clone)]
@@ -60,6 +66,7 @@ pub(crate) fn run(arguments: &Accuracy) -> anyhow::Result<()> {
         }
         return output::print(&format!("nothing is missing: all {wanted} runs are recorded"));
     }
+    bring_data(arguments)?;
     let cells: Vec<Cell> = missing.iter().map(|missing| missing.cell.clone()).collect();
     let calibration = Calibration::measure(&cells)?;
     // Most information first: a first seed everywhere before a second anywhere, short runs before long.
@@ -69,29 +76,77 @@ pub(crate) fn run(arguments: &Accuracy) -> anyhow::Result<()> {
     let cost = |cell: &Cell| calibration.cost(cell) * arguments.jobs as u32;
     let costs: Vec<Duration> = cells.iter().map(cost).collect();
     eprintln!("{}", calibration.describe());
-    output::print(&forecast(&missing, &costs, wanted, arguments))?;
+    let retry = Retry::of(arguments.retry_failed, &arguments.launch);
+    let launched = arguments.launch.launch.is_some();
+    if arguments.dry_run || !launched {
+        output::print(&forecast(&missing, &costs, wanted, arguments))?;
+    }
+    if launched {
+        return launch(&cells, retry, arguments);
+    }
     if arguments.dry_run {
         return Ok(());
     }
-    let mut runner = Runner::new(&arguments.out, arguments.jobs, arguments.retry_failed)?;
+    let planned: Vec<(String, AccuracyRow)> =
+        missing.into_iter().map(|missing| (missing.cell.name, missing.row)).collect();
+    let settle = || settle(&all, &tuned, &planned, arguments);
+    let mut runner = Runner::new(&arguments.out, arguments.jobs, retry)?.telling(&settle);
     if let Some(budget) = arguments.budget {
         runner = runner.within(budget);
     }
-    let planned: Vec<(String, AccuracyRow)> =
-        missing.into_iter().map(|missing| (missing.cell.name, missing.row)).collect();
     // Also before anything runs: if this is killed, what is recorded has been told what was about to begin.
-    settle(&all, &tuned, &planned, arguments)?;
-    let outcome = runner.run("accuracy", &cells, Some(&costs));
-    let settled = settle(&all, &tuned, &planned, arguments);
+    settle()?;
+    let page = arguments.out.join("report");
+    let writing = Mutex::new(());
+    let refresh = || {
+        let _one_at_a_time = writing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = report::refresh(&arguments.results, &arguments.out, &page) {
+            eprintln!("bandroot: warning: the report could not be written: {error:#}");
+        }
+    };
+    let outcome = runner.run_and_tell("accuracy", &cells, Some(&costs), &refresh);
+    let settled = settle();
     let tally = outcome?;
     settled?;
     let Tally { done, failed, left, .. } = tally;
     output::print(&format!(
-        "{done} done, {failed} failed, {left} left; to see them beside the paper: bandroot results import {} --into \
-         results/accuracy, then bandroot report",
+        "{done} done, {failed} failed, {left} left; beside the paper: {}; to keep them: bandroot results import {} --into \
+         results/accuracy --by-table",
+        page.join("index.html").display(),
         arguments.out.display()
     ))?;
     sweep::finish(&tally, &arguments.out, &runner)
+}
+
+/// Fetches CIFAR-10 if it is not there; a dry run only says so.
+fn bring_data(arguments: &Accuracy) -> anyhow::Result<()> {
+    if Name::Cifar10.verify(&arguments.data).is_ok() {
+        return Ok(());
+    }
+    let folder = arguments.data.display();
+    if arguments.dry_run {
+        eprintln!("CIFAR-10 is not in {folder}: it would be fetched, about 160 MB");
+        return Ok(());
+    }
+    eprintln!("CIFAR-10 is not in {folder}: fetching it");
+    if let FetchedFiles::Fetched(_, source) = fetch::cifar10::fetch(&arguments.data, None)? {
+        eprintln!("CIFAR-10 fetched from {source}, and checked");
+    }
+    Ok(())
+}
+
+/// Hands the runs to workers on a cluster, each of which is this command without `--launch`.
+fn launch(cells: &[Cell], retry: Retry, arguments: &Accuracy) -> anyhow::Result<()> {
+    let slurm = arguments.slurm.as_deref().map(slurm::read).transpose()?.unwrap_or_default();
+    let workers = Workers {
+        folder: &arguments.out,
+        slurm: &slurm,
+        written_in: arguments.slurm.as_deref().unwrap_or(Path::new("the file of --slurm")),
+        missing: status::missing(cells, &arguments.out, |failure| retry.covers(failure))?,
+        more: arguments.launch.more,
+        question: format!("bandroot {} --dry-run", slurm::worker_arguments()?),
+    };
+    if arguments.dry_run { workers.show() } else { workers.submit(false) }
 }
 
 /// However it went: what was begun counts in the certificates of all runs in the folder.
@@ -141,7 +196,7 @@ fn plan(
 ) -> anyhow::Result<Vec<Missing>> {
     let mut missing: Vec<Missing> = Vec::new();
     for row in rows {
-        let parameters = tuned.of(row);
+        let parameters = tuned.of(row)?;
         let mut exists: Vec<u64> = recorded
             .iter()
             .filter(|run| comparison::is_of_the_paper(run) && comparison::is_of(run, row))
@@ -243,10 +298,40 @@ fn forecast(
     let budget = arguments
         .budget
         .map_or(String::new(), |budget| format!("; {fitting} fit into {}", HumanDuration(budget)));
+    let workers = [16, 64].map(|workers| {
+        let end = HumanDuration(with_workers(costs.iter().map(|&cost| cost / jobs), workers));
+        format!("{end} with {workers} workers")
+    });
     format!(
-        "{}\n{} of {wanted} runs are missing, about {} on this machine{budget}\n",
+        "{}\n{} of {wanted} runs are missing, about {} on this machine{budget}; on a cluster (--launch slurm), of nodes like \
+         this one: {}\n",
         table.to_text(),
         missing.len(),
-        HumanDuration(total)
+        HumanDuration(total),
+        workers.join(", ")
     )
+}
+
+/// When the last of so many workers ends, each of which takes the next run when it is free.
+fn with_workers(costs: impl Iterator<Item = Duration>, workers: usize) -> Duration {
+    let mut ends = vec![Duration::ZERO; workers];
+    for cost in costs {
+        if let Some(first) = ends.iter_mut().min() {
+            *first += cost;
+        }
+    }
+    ends.into_iter().max().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_share_the_runs() {
+        let costs = [3, 3, 2, 2, 2].map(Duration::from_secs);
+        let end = |workers| with_workers(costs.into_iter(), workers).as_secs();
+        assert_eq!((end(1), end(2), end(5), end(64)), (12, 7, 3, 3));
+        assert_eq!(with_workers([].into_iter(), 4), Duration::ZERO);
+    }
 }

@@ -24,14 +24,15 @@ impl Trials<'_> {
     pub(super) fn of(&self, folder: &str, attempts: &BTreeMap<String, u64>) -> u64 {
         let rows = self.rows.iter().filter(|row| self.is_of(folder, row));
         let trials = |row: &AccuracyRow| {
-            let recorded = self.recorded.iter().filter(|run| is_recorded_of(run, row)).map(name);
+            let recorded =
+                self.recorded.iter().filter(|run| is_recorded_of(run, row)).map(Record::name);
             let planned = self.planned.iter().filter(|(_, of)| same(of, row));
             let begun = attempts.keys().filter(|folder| self.is_of(folder, row)).cloned();
             let all: BTreeSet<String> =
                 recorded.chain(planned.map(|(name, _)| name.clone())).chain(begun).collect();
             let runs: u64 =
                 all.iter().map(|name| attempts.get(name).map_or(1, |&n| n.max(1))).sum();
-            self.tuned.of(row).searched + runs
+            self.tuned.searched(row) + runs
         };
         // One epoch in batches of 500 is in both tables.
         rows.map(trials).max().unwrap_or(1)
@@ -42,7 +43,7 @@ impl Trials<'_> {
             same(of, row)
                 && folder.strip_prefix(&prefix(of)).is_some_and(|rest| rest.starts_with("_seed-"))
         };
-        let recorded = |run: &Record| name(run) == folder && is_recorded_of(run, row);
+        let recorded = |run: &Record| run.name() == folder && is_recorded_of(run, row);
         self.rows.iter().any(named) || self.recorded.iter().any(recorded)
     }
 }
@@ -58,10 +59,6 @@ pub(super) fn prefix(row: &AccuracyRow) -> String {
 
 fn is_recorded_of(run: &Record, row: &AccuracyRow) -> bool {
     comparison::is_of_the_paper(run) && comparison::is_of(run, row)
-}
-
-fn name(run: &Record) -> String {
-    run.folder.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned())
 }
 
 /// Whether two cells are one experiment.
@@ -118,7 +115,7 @@ mod tests {
         let trials = Trials { rows: &rows, tuned: &tuned, recorded: &recorded, planned: &planned };
         let mut attempts = BTreeMap::from([(named(0, "aa"), 1), (named(1, "bb"), 1)]);
         let both = rows.iter().filter(|other| same(other, row));
-        let searched = both.map(|row| tuned.of(row).searched).max().unwrap();
+        let searched = both.map(|row| tuned.searched(row)).max().unwrap();
         let of = |attempts: &BTreeMap<String, u64>| trials.of(&named(1, "bb"), attempts);
         // Seeds 0, 1, the one to come, and the one with another rate.
         assert_eq!(of(&attempts), searched + 4);

@@ -63,7 +63,7 @@ pub(super) fn alone(secret: &Path) -> anyhow::Result<fs::File> {
     };
     match file.try_lock() {
         Ok(()) => {}
-        Err(fs::TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
+        Err(fs::TryLockError::Error(error)) if files::has_no_locks(&error) => {
             eprintln!("bandroot: warning: {shown} cannot be locked: run one process only");
         }
         Err(fs::TryLockError::Error(error)) => return Err(error).with_context(context),

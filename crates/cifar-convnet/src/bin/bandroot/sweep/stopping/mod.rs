@@ -22,10 +22,10 @@ use serde::Serialize;
 
 use super::attempts;
 use super::cell::Cell;
-use super::runner::Runner;
+use super::runner::{Retry, Runner};
 use super::spec::Spec;
 use crate::cli::Sweep;
-use crate::terminal::output;
+use crate::terminal::output::{self, Stopped};
 use cifar_convnet::BadArgument;
 use cifar_convnet::config::Config;
 use cifar_convnet::config::privacy::{Guarantee, Privacy};
@@ -59,7 +59,7 @@ pub(super) fn run(
     spec: &Spec,
     out: &Path,
 ) -> anyhow::Result<()> {
-    let refuse = |what: &str| BadArgument(format!("{}: {what}", arguments.sweep.display()));
+    let refuse = |what: &str| BadArgument(format!("{}: {what}", arguments.file().display()));
     ensure!(
         spec.select.is_none() && !spec.names_seeds,
         refuse(
@@ -67,11 +67,13 @@ pub(super) fn run(
         )
     );
     ensure!(
-        !arguments.retry_failed && !arguments.choose_only,
+        !arguments.retry_failed && !arguments.choose_only && arguments.launch.launch.is_none(),
         refuse(
-            "--random-stopping goes with neither --retry-failed nor --choose-only: what failed is always tried again"
+            "--random-stopping goes with neither --retry-failed nor --choose-only: what failed is always tried again; \
+             and not with --launch: one process draws and chooses"
         )
     );
+    let spec = &spec.with_random_stopping(law);
     let (multiplier, delta) = common_multiplier(spec).map_err(|what| refuse(&what))?;
     // Before anything runs: what cannot be priced is not begun.
     let price =
@@ -146,7 +148,7 @@ fn search(
     multiplier: f64,
 ) -> anyhow::Result<(Cell, f64)> {
     // What failed is tried again with what was drawn for it: fewer runs would be another law.
-    let runner = Runner::new(secret, arguments.jobs, true)?.in_silence();
+    let runner = Runner::new(secret, arguments.jobs, Retry::so_far())?.in_silence();
     let tally = runner.run("runs", &cells, None)?;
     let shown = secret.display();
     if tally.failed > 0 {
@@ -154,7 +156,9 @@ fn search(
         bail!("a run failed, see {shown}, which is secret; the same command tries it again");
     }
     if tally.left > 0 {
-        bail!("stopped before all runs were made; the same command goes on with {shown}");
+        bail!(Stopped(format!(
+            "stopped before all runs were made; the same command goes on with {shown}"
+        )));
     }
     best(cells, secret, multiplier)
 }
