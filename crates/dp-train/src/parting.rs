@@ -21,9 +21,9 @@ pub const BLOCK: usize = 16;
 /// says which part it is in, whoever else is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parting {
-    /// Parts, and by what the number of an example is divided first: those of one Poisson group differ by it.
-    parts: u32,
-    stride: u32,
+    /// Parts, and by what the number of an example is divided first: those of one Poisson group differ by it. None where a
+    /// batch is one part, whatever its size.
+    by_number: Option<(u32, u32)>,
 }
 
 impl Parting {
@@ -31,24 +31,25 @@ impl Parting {
     pub fn of(request: &PlanRequest) -> Self {
         let parts = request.batch_size.div_ceil(USUAL_PART).clamp(1, 1 << 20) as u32;
         let stride = u32::try_from(request.min_separation).unwrap_or(u32::MAX).max(1);
-        match request.sampling {
-            Sampling::FixedOrder => Self { parts: 1, stride: 1 },
-            Sampling::BallsInBins => Self { parts, stride: 1 },
-            Sampling::Poisson | Sampling::CyclicPoisson => Self { parts, stride },
-        }
+        let by_number = match request.sampling {
+            Sampling::FixedOrder => None,
+            Sampling::BallsInBins => Some((parts, 1)),
+            Sampling::Poisson | Sampling::CyclicPoisson => Some((parts, stride)),
+        };
+        Self { by_number }
     }
 
     /// The parts of a batch that have examples, in order. O(batch).
     ///
     /// # Errors
-    /// [`LargePart`] if there are too many in one of several parts for what is proven of their sum.
+    /// [`LargePart`] if there are too many in a part of a secret batch for what is proven of its sum.
     pub fn parts(self, batch: &[u32]) -> Result<Vec<Cow<'_, [u32]>>, LargePart> {
-        if self.parts == 1 && self.stride == 1 {
+        let Some((count, stride)) = self.by_number else {
             return Ok(if batch.is_empty() { Vec::new() } else { vec![Cow::Borrowed(batch)] });
-        }
-        let mut parts = vec![Vec::new(); self.parts as usize];
+        };
+        let mut parts = vec![Vec::new(); count as usize];
         for &example in batch {
-            parts[(example / self.stride % self.parts) as usize].push(example);
+            parts[(example / stride % count) as usize].push(example);
         }
         parts.retain(|part| !part.is_empty());
         match parts.iter().map(Vec::len).find(|&examples| examples > MOST_IN_PART) {
@@ -122,5 +123,12 @@ mod tests {
         }
         let whole = Parting::of(&request(Sampling::FixedOrder));
         assert_eq!(whole.parts(&batch).unwrap(), [&batch[..]]);
+        // Small batches on average are one part, and no less checked.
+        let small = |sampling| Parting::of(&PlanRequest { batch_size: 10, ..request(sampling) });
+        for sampling in [Sampling::BallsInBins, Sampling::Poisson] {
+            assert!(small(sampling).parts(&batch[..128]).is_ok());
+            assert!(small(sampling).parts(&batch[..129]).is_err());
+        }
+        assert!(small(Sampling::FixedOrder).parts(&batch).is_ok());
     }
 }

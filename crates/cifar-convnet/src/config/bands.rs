@@ -161,7 +161,7 @@ impl Config {
     fn iterate_noise(&self, bands: usize, accountant: Accountant) -> Option<f64> {
         let mut request = self.with_bands(bands).plan_request().ok()?;
         request.accountant = accountant;
-        Some(DpPlan::new(request).ok()?.record().iterate_noise_std)
+        Some(DpPlan::rehearsed(request).ok()?.iterate_noise_std)
     }
 }
 

@@ -56,10 +56,12 @@ impl Allocation {
         check_noise("separation of the means", separation)?;
         check_noise("step of the grid", step)?;
         let (mu, t) = (separation, slots as f64);
-        // All slots low at once, or one of them high under its own alternative: 1e-17 each.
+        // All slots low at once, or some of them high under the alternative of one: 1e-17 each. That `k` slots are `8.4 /
+        // sqrt(k)` high at once makes the average `k e^{8.4 mu / sqrt(k)} / t`, which is largest for one slot or for all.
         let (down, up) = ((8.4 / t.sqrt()).max(5.0), 8.4);
         let low = -0.5 * mu * mu - down * mu - t.ln();
-        let high = (0.5 * mu * mu + up * mu - t.ln()).max(0.5);
+        let high = 0.5 * mu * mu + (up * mu - t.ln()).max(up * mu / t.sqrt());
+        let high = high.max(0.5);
         let (lowest, highest) = ((low / step).floor(), (high / step).ceil());
         let points = highest - lowest + 1.0;
         if !(points <= MOST_POINTS && high - low < 1000.0 && step < 1.0) {
@@ -152,6 +154,14 @@ mod tests {
                 .sum::<f64>()
                 + law.excess / slots as f64;
             assert!((mass - 1.0).abs() < 1e-11 && (mean - 1.0).abs() < 1e-11, "{mass} {mean}");
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_above_is_nothing() {
+        for (slots, mu) in [(2, 0.1), (4, 0.2), (4, 2.0), (16, 0.3), (100, 0.5), (1000, 3.0)] {
+            let excess = Allocation::new(slots, mu, 0.01).unwrap().law.excess / slots as f64;
+            assert!(excess < 1e-14, "{slots} {mu}: {excess:e}");
         }
     }
 

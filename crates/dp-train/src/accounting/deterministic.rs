@@ -95,22 +95,28 @@ pub fn noise_std(
     let solve = |split: &Split, step: f64| {
         // The slots of a split may be too alike for any gain, and the grid costs a little: then the slot counts as known.
         let search = Search::from(1.05 * known_slot);
-        least_noise(search, delta, |noise| {
+        let found = least_noise(search, delta, |noise| {
             Ok((split.delta(noise, epsilon, step)?.worst() / delta).ln())
-        })
+        });
+        match found {
+            // What the grid rounds away may be more than a tiny delta: then the slot counts as known, too.
+            Err(AccountingError::OutOfRange { .. }) => Ok(f64::INFINITY),
+            found => found,
+        }
     };
     // The best split depends on the noise, weakly: two rounds settle it.
     let mut best = Split::best(&splits, 0.85 * known_slot, epsilon)?;
     for _ in 0..2 {
         if best.slots_per_class > 1 {
-            best = Split::best(&splits, solve(best, COARSE)?, epsilon)?;
+            let noise = solve(best, COARSE)?.min(known_slot);
+            best = Split::best(&splits, noise, epsilon)?;
         }
     }
     if best.slots_per_class > 1 {
-        let noise_std = solve(best, FINE)? * (1.0 + MARGIN);
+        let noise_std = (solve(best, FINE)? * (1.0 + MARGIN)).min(known_slot);
         let (classes, slots_per_class) = (best.classes, best.slots_per_class);
         let bound = best.delta(noise_std, epsilon, FINE)?;
-        if bound.worst() <= delta && noise_std <= known_slot {
+        if bound.worst() <= delta {
             let bound = DeterministicBound { delta: bound, classes, slots_per_class };
             return Ok(DeterministicNoise { noise_std, bound });
         }
@@ -258,6 +264,20 @@ mod tests {
                     "{back} for {epsilon}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn small_deltas_gain_too_and_never_need_more_than_a_known_slot() {
+        let sgd = Sgd::new(0.999, 0.9).unwrap();
+        let gram = gram(&Strategy::toeplitz(1000, bsr::coefficients(&sgd, 100)).unwrap(), 10, 100);
+        for (epsilon, delta) in [(2.0, 1e-8), (2.0, 3e-9), (0.5, 1e-12), (8.0, 1e-15)] {
+            let found = noise_std(&gram, epsilon, delta).unwrap();
+            let known =
+                calibration::multiplier(epsilon, delta).unwrap() * gram.largest_diagonal().sqrt();
+            println!("{epsilon} {delta:e}: gain {:.4}", known / found.noise_std);
+            assert!(found.noise_std <= known && found.bound.delta.worst() <= delta, "{found:?}");
+            assert!(known / found.noise_std > 1.05, "{epsilon} {delta:e}: {found:?}");
         }
     }
 

@@ -10,9 +10,9 @@
 //! probability at most `sum_j f_j <= f`. The coins are independent of the data. On good ones training has delta at most the
 //! upper bound, on bad ones at most 1, and `delta` is convex: together at most `upper + f`, which was checked. QED
 //!
-//! The proof is for one plan. Whoever looks at the noise of several and takes the best, as `noise.bands = "best"` of the
-//! program does with half a dozen, has the failures of all of them: each a ten-thousandth of `delta` at most, beside what was
-//! checked. `verify` draws coins of its own, for which nothing was chosen.
+//! The proof is for one plan. Whoever looks at the noise of several and takes the best has the failures of all of them; so
+//! plans are chosen by coins that verify none of them ([`DpPlan::rehearsed`](crate::DpPlan::rehearsed)), as `noise.bands = "best"` of
+//! the program does. `verify` draws coins of its own, too.
 //!
 //! Of more than 256 slots a [class](Gram::of_class) is sampled that may stand for all.
 //!

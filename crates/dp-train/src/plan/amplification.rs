@@ -33,6 +33,15 @@ pub struct Amplification {
     pub largest_column: Option<f64>,
 }
 
+/// What noise is verified for by sampling. Different uses have independent coins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CoinsFor {
+    /// The plan itself.
+    Plan,
+    /// To choose among plans.
+    Choice,
+}
+
 impl Amplification {
     /// The noise of a strategy on Poisson batches, over its sensitivity. Below a second.
     ///
@@ -70,6 +79,7 @@ impl Amplification {
     /// # Errors
     /// [`AccountingError`] if it covers something else, or finds none.
     pub(super) fn of_slots(
+        coins: CoinsFor,
         request: &PlanRequest,
         participation: &Participation,
         strategy: &Strategy,
@@ -95,7 +105,15 @@ impl Amplification {
                 Ok(certain(deterministic::noise_std(&gram, epsilon, delta)?))
             }
             Accountant::Verified => {
-                let seed = *Fingerprint::of(strategy).bytes();
+                let strategy = *Fingerprint::of(strategy).bytes();
+                let seed = match coins {
+                    CoinsFor::Plan => strategy,
+                    CoinsFor::Choice => {
+                        let named =
+                            [b"bandroot/1/accounting/choice".as_slice(), &strategy].concat();
+                        *Fingerprint::of_bytes(&named).bytes()
+                    }
+                };
                 let found = verified::noise_std(&gram, epsilon, delta, seed, USUAL_SAMPLES)?;
                 let Some(bound) = found.bound else { return Ok(certain(found.deterministic)) };
                 let amplification = Self {

@@ -21,6 +21,7 @@ mod growth;
 mod display;
 
 pub use amplification::Amplification;
+use amplification::CoinsFor;
 pub use error::PlanError;
 pub use record::PlanRecord;
 pub use request::{Budget, Clipping, PlanRequest, StrategyFor};
@@ -56,6 +57,21 @@ impl DpPlan {
             &request.participation()?,
         )?;
         Self::from_factorization(request, &factorization)
+    }
+
+    /// The numbers of the plan by other coins, where its noise is verified by sampling: what to choose by among several plans. The coins
+    /// of the one that is chosen then had no part in the choice, so its failure probability is that of one plan.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn rehearsed(request: PlanRequest) -> Result<PlanRecord, PlanError> {
+        request.check()?;
+        let participation = request.participation()?;
+        let workload = request.factorized_workload()?;
+        let factorization =
+            Factorization::for_participation(workload, request.method, &participation)?;
+        let plan = Self::by_coins(CoinsFor::Choice, request, factorization.strategy().clone())?;
+        Ok(plan.record)
     }
 
     /// The plan with a factorization that was computed before, say one that takes long.
@@ -116,6 +132,14 @@ impl DpPlan {
 
     /// The numbers of a plan with this strategy, wherever it came from: what is private does not depend on that.
     pub(crate) fn of_strategy(request: PlanRequest, strategy: Strategy) -> Result<Self, PlanError> {
+        Self::by_coins(CoinsFor::Plan, request, strategy)
+    }
+
+    fn by_coins(
+        coins: CoinsFor,
+        request: PlanRequest,
+        strategy: Strategy,
+    ) -> Result<Self, PlanError> {
         let participation = request.participation()?;
         let most = noise::most_kept_rows(&strategy);
         if let Some(rows) = request.keep_rows
@@ -134,7 +158,7 @@ impl DpPlan {
             Sampling::BallsInBins => {
                 let value = sensitivity.value;
                 let (multiplier, found) =
-                    Amplification::of_slots(&request, &participation, &strategy, value)?;
+                    Amplification::of_slots(coins, &request, &participation, &strategy, value)?;
                 (multiplier, Some(found))
             }
             Sampling::Poisson | Sampling::CyclicPoisson => {

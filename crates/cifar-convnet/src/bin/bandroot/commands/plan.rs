@@ -116,6 +116,9 @@ pub(crate) fn compare(arguments: &Compare) -> anyhow::Result<()> {
     };
     let mut methods = comparison::usual_methods(request.steps, widest);
     methods.push(Method::Aof { bands: request.min_separation, tolerance: config.tolerance() });
+    if !methods.contains(&request.method) {
+        methods.push(request.method);
+    }
     let limit = arguments.memory_limit.map(|mebibytes| mebibytes << 20);
     let compared = progress::solving(&arguments.aof, |solver| {
         let compared = Comparison::new(&request, &methods, limit, |request| solver.plan(request));
