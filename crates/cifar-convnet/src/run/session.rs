@@ -59,8 +59,9 @@ pub struct Progress {
     pub steps: usize,
     /// The epoch of the step, counted from 1.
     pub epoch: usize,
-    /// Since the epoch began, or this session if that was later.
-    pub examples_per_second: f64,
+    /// Since the epoch began, or this session if that was later. None where batches are secret, unless the run records all: it
+    /// tells how many examples they had.
+    pub examples_per_second: Option<f64>,
     /// Of the result so far, on the examples that the run is judged by, after the last epoch that was evaluated.
     pub accuracy: Option<f64>,
     /// That epoch.
@@ -209,6 +210,7 @@ impl<'a> Session<'a> {
         let Steps { per_epoch, total: steps } = self.experiment.steps;
         let batch_size = self.experiment.config.training.batch_size;
         let (mut total, mut examples) = (Seen::default(), 0);
+        let open = self.experiment.config.training.record != Record::NoBatches;
         loop {
             let seen = self.state.step(&mut *self.engine, &mut self.feed)?;
             let taken = self.state.steps_taken();
@@ -217,11 +219,12 @@ impl<'a> Session<'a> {
                 self.note(taken, &seen, &mut total)?;
             }
             let evaluated = self.epochs.iter().rev().find(|epoch| epoch.accuracy.is_some());
+            let speed = examples as f64 / self.since.elapsed().as_secs_f64();
             show(&Progress {
                 step: taken,
                 steps,
                 epoch: taken.div_ceil(per_epoch),
-                examples_per_second: examples as f64 / self.since.elapsed().as_secs_f64(),
+                examples_per_second: open.then_some(speed),
                 accuracy: evaluated.and_then(|epoch| epoch.accuracy),
                 evaluated: evaluated.map(|epoch| epoch.epoch),
             });

@@ -99,8 +99,9 @@ pub(crate) fn solving<T>(
 /// How far a run has got, behind its bar.
 pub(crate) fn describe_training(progress: &session::Progress, judged_by: &str) -> String {
     let session::Progress { epoch, examples_per_second, accuracy, .. } = progress;
+    let speed = examples_per_second.map(|speed| format!(", {speed:.0} examples/s"));
     let accuracy = accuracy.map(|share| format!(", {:.1} % on {judged_by}", 100.0 * share));
-    format!("epoch {epoch}, {examples_per_second:.0} examples/s{}", accuracy.unwrap_or_default())
+    format!("epoch {epoch}{}{}", speed.unwrap_or_default(), accuracy.unwrap_or_default())
 }
 
 /// Prints what the library warns of to standard error.
