@@ -92,7 +92,7 @@ pub struct Noise {
     /// Which learning rates the factorization is made for, if `optimizer.schedule` changes them. Privacy
     /// does not depend on it. If left out, it is `"schedule"` where that was never worse: for bsr without decay
     /// (`decay_factor = 1`), with a momentum of at least 0.9 and a rate that falls over more than 5 epochs to a tenth or
-    /// less, where it takes about an eighth off the final error. Elsewhere either can be better (for aof the mean error falls and the
+    /// less, where it takes about an eighth off the final error; not for cyclic Poisson batches. Elsewhere either can be better (for aof the mean error falls and the
     /// final one rises), and `bandroot plan` tells; some methods know `"constant-rate"` only.
     #[serde(default, serialize_with = "kebab_case")]
     pub strategy_for: StrategyFor,

@@ -38,7 +38,8 @@ pub struct Model {
     pub zero_head: bool,
     /// The folder of a finished run whose parameters this one starts from, all but those of the last linear layer,
     /// which is made anew: the classes may be others, all other layers must be the same. A private run may not
-    /// start from one that was trained on the data it trains on itself, private or not. Data are the same by their name,
+    /// start from one that was trained on the data it trains on itself, private or not, unless these are the generated textures,
+    /// which are nobody's. Data are the same by their name,
     /// or by the hash of all examples trained on: a copy under another name is not noticed if one example differs or
     /// another share is held out, so do not give it one. What that run was trained on, and by what it is covered, stands
     /// in the certificate: this run's guarantee does not cover it.

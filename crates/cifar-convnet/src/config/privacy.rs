@@ -66,7 +66,8 @@ pub struct Guarantee {
     /// account for it. `"cyclic-poisson"`: the same from one of as many groups in turn as the strategy has bands. Where
     /// batches are secret they are of `training.batch_size` examples on average, and what tells them apart must not be
     /// published: the loss or the time of a single step, and all that an exact number of examples can be read from. A run
-    /// writes none of it unless `training.record = "all"` asks for it. For zero-out neighbours.
+    /// writes none of it unless `training.record = "all"` asks for it. A step takes time in proportion to the examples in its
+    /// batch: whoever can time single steps learns their number, so train where nobody can. For zero-out neighbours.
     #[serde(
         default,
         skip_serializing_if = "super::is_default",

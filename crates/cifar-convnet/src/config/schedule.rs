@@ -17,9 +17,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use dp_train::StrategyFor;
+use dp_train::plan::Sampling;
 
 use super::error::ConfigError;
-use super::{Config, Optimizer};
+use super::{Config, Optimizer, Privacy};
 use crate::factorizations::MethodName;
 
 /// The last factor if none is given.
@@ -42,7 +43,9 @@ pub enum Schedule {
 /// this momentum and without decay. In 2000 plans drawn at random there, after the bounds were chosen (6 to 80 epochs of
 /// 4 to 250 steps, any bands), the mean, the final and the largest error were all smaller with the schedule's strategy,
 /// by 0.6 to 25 percent. Outside either can be: with rates that fall only to 0.7, 0.8 or 0.9 the final error was larger
-/// in 238 of 691 plans, and over shorter falls some error was in 290 of 900. No other method was better throughout.
+/// in 238 of 691 plans, and over shorter falls some error was in 290 of 900. No other method was better throughout. The plans
+/// were of batches in a fixed order. Cyclic Poisson batches charge every round with its own columns, and there some final
+/// errors are larger: that of one band over 6 epochs by 2 percent (a test has it), so they are left out.
 const FALL_EPOCHS: usize = 5;
 const LOW_FRACTION: f64 = 0.1;
 const HEAVY_MOMENTUM: f64 = 0.9;
@@ -60,7 +63,12 @@ impl Config {
             fall > FALL_EPOCHS * steps.per_epoch
         });
         let is_bsr = self.noise.as_ref().is_some_and(|noise| noise.method == MethodName::Bsr);
+        let charges_rounds = matches!(
+            &self.privacy,
+            Privacy::Guaranteed(guarantee) if guarantee.sampling == Sampling::CyclicPoisson
+        );
         let gains = is_bsr
+            && !charges_rounds
             && decay_factor == 1.0
             && momentum >= HEAVY_MOMENTUM
             && final_fraction.unwrap_or(FINAL_FRACTION) <= LOW_FRACTION
