@@ -25,19 +25,42 @@ use dp_train::{Budget, Clipping, NoiseKey, PlanRequest, RunSeed};
 const WAYS: [&str; 4] = ["plain", "taps", "two-passes", "one-by-one"];
 const MODELS: [&str; 3] = ["mlp", "convnet", "transformer"];
 
-/// A model of the comparison, and its data.
+/// A model of the comparison.
 trait Contender: Module + 'static {
+    /// Numbers of an example.
+    const LENGTH: usize;
+
     fn new(device: &Device) -> Self;
-    fn logits(&self, examples: &[u32], device: &Device) -> Tensor<2>;
+    fn logits(&self, x: Tensor<2>) -> Tensor<2>;
 }
 
-/// Numbers that look random, in `[-1, 1)`: those of some examples.
-fn numbers<const D: usize>(shape: [usize; D], examples: &[u32], device: &Device) -> Tensor<D> {
-    let length: usize = shape[1..].iter().product();
-    let number = |i: usize| ((i * 7919 + i / 13 * 104_729) % 2003) as f32 / 1001.5 - 1.0;
-    let all = |&example: &u32| (0..length).map(move |i| number(example as usize * length + i));
-    let values: Vec<f32> = examples.iter().flat_map(all).collect();
-    Tensor::from_data(TensorData::new(values, shape), device)
+/// Examples that are on the device before anything is timed, as the peers' are.
+struct Examples {
+    inputs: Tensor<2>,
+    targets: Tensor<1, Int>,
+    device: Device,
+}
+
+impl Examples {
+    /// Numbers that look random, in `[-1, 1)`.
+    fn new(examples: usize, length: usize, device: &Device) -> Self {
+        let number = |i: usize| ((i * 7919 + i / 13 * 104_729) % 2003) as f32 / 1001.5 - 1.0;
+        let values: Vec<f32> = (0..examples * length).map(number).collect();
+        let targets: Vec<i32> = (0..examples as i32).map(|i| i % 10).collect();
+        Self {
+            inputs: Tensor::from_data(TensorData::new(values, [examples, length]), device),
+            targets: Tensor::from_data(&targets[..], device),
+            device: device.clone(),
+        }
+    }
+
+    /// The loss of every one of some examples.
+    fn losses<M: Contender>(&self, model: &M, examples: &[u32]) -> Tensor<1> {
+        let rows: Vec<i32> = examples.iter().map(|&example| example as i32).collect();
+        let rows = Tensor::<1, Int>::from_data(&rows[..], &self.device);
+        let inputs = self.inputs.clone().select(0, rows.clone());
+        cross_entropy(model.logits(inputs), self.targets.clone().select(0, rows))
+    }
 }
 
 /// 784 - 512 - 256 - 10.
@@ -47,13 +70,14 @@ struct Mlp {
 }
 
 impl Contender for Mlp {
+    const LENGTH: usize = 784;
+
     fn new(device: &Device) -> Self {
         let sizes = [(784, 512), (512, 256), (256, 10)];
         Self { layers: sizes.map(|(a, b)| LinearConfig::new(a, b).init(device)).into() }
     }
 
-    fn logits(&self, examples: &[u32], device: &Device) -> Tensor<2> {
-        let x = numbers([examples.len(), 784], examples, device);
+    fn logits(&self, x: Tensor<2>) -> Tensor<2> {
         let x = relu(self.layers[0].tapped(x));
         self.layers[2].tapped(relu(self.layers[1].tapped(x)))
     }
@@ -68,6 +92,8 @@ struct ConvNet {
 }
 
 impl Contender for ConvNet {
+    const LENGTH: usize = 28 * 28;
+
     fn new(device: &Device) -> Self {
         let conv = |channels| {
             let config = Conv2dConfig::new(channels, [3, 3]).with_padding(PaddingConfig2d::Same);
@@ -81,10 +107,11 @@ impl Contender for ConvNet {
         }
     }
 
-    fn logits(&self, examples: &[u32], device: &Device) -> Tensor<2> {
+    fn logits(&self, x: Tensor<2>) -> Tensor<2> {
         let layer = |i: usize, x| relu(self.norms[i].tapped(self.convolutions[i].tapped(x)));
         let pool = MaxPool2dConfig::new([2, 2]).with_strides([2, 2]).init();
-        let x = pool.forward(layer(0, numbers([examples.len(), 1, 28, 28], examples, device)));
+        let n = x.dims()[0];
+        let x = pool.forward(layer(0, x.reshape([n, 1, 28, 28])));
         let x = pool.forward(layer(1, x));
         let x = x.clone() + layer(2, x);
         self.head.tapped(x.flatten(1, 3))
@@ -100,6 +127,8 @@ struct Transformer {
 }
 
 impl Contender for Transformer {
+    const LENGTH: usize = 32;
+
     fn new(device: &Device) -> Self {
         let encoder = TransformerEncoderConfig::new(64, 128, 4, 2).with_dropout(0.0);
         Self {
@@ -109,20 +138,13 @@ impl Contender for Transformer {
         }
     }
 
-    fn logits(&self, examples: &[u32], device: &Device) -> Tensor<2> {
-        let n = examples.len();
-        let word = |example: u32, i: u32| ((32 * example + i) * 7919 % 1000) as i32;
-        let words = examples.iter().flat_map(|&example| (0..32).map(move |i| word(example, i)));
-        let words: Vec<i32> = words.collect();
-        let words = Tensor::<2, Int>::from_data(TensorData::new(words, [n, 32]), device);
+    fn logits(&self, x: Tensor<2>) -> Tensor<2> {
+        let n = x.dims()[0];
+        // From [-1, 1) to the numbers of words.
+        let words = x.add_scalar(1.0).mul_scalar(500.0).int();
         let x = self.encoder.tapped(self.words.tapped(words)).mean_dim(1).reshape([n, 64]);
         self.head.tapped(x)
     }
-}
-
-fn losses<M: Contender>(model: &M, examples: &[u32], device: &Device) -> Tensor<1> {
-    let targets: Vec<i32> = examples.iter().map(|&i| (i % 10) as i32).collect();
-    cross_entropy(model.logits(examples, device), Tensor::from_data(&targets[..], device))
 }
 
 /// Plain SGD.
@@ -141,11 +163,12 @@ impl ModuleMapper for Descend<'_> {
 fn stepper<M: Contender>(way: &str, batch: usize) -> Box<dyn FnMut() -> f64> {
     let device = Device::flex().autodiff();
     let mut model = M::new(&device).train();
+    let data = Examples::new(2 * batch, M::LENGTH, &device);
     if way == "plain" {
         let examples: Vec<u32> = (0..batch as u32).collect();
         return Box::new(move || {
             let start = Instant::now();
-            let gradients = losses(&model, &examples, &device).mean().backward();
+            let gradients = data.losses(&model, &examples).mean().backward();
             model = model.clone().map(&mut Descend(&gradients));
             start.elapsed().as_secs_f64()
         });
@@ -168,10 +191,10 @@ fn stepper<M: Contender>(way: &str, batch: usize) -> Box<dyn FnMut() -> f64> {
     let examples = 2 * batch as u32;
     let private = PrivateTraining::new(model, plan, examples, 0.01, RunSeed(1), key);
     let mut private = private.expect("it can be trained").gradients(way);
-    private.check(|model, examples| losses(model, examples, &device)).expect("taps agree");
+    private.check(|model, examples| data.losses(model, examples)).expect("taps agree");
     Box::new(move || {
         let start = Instant::now();
-        let step = private.step(|model, examples| losses(model, examples, &device));
+        let step = private.step(|model, examples| data.losses(model, examples));
         step.expect("a step");
         start.elapsed().as_secs_f64()
     })

@@ -144,7 +144,8 @@ pub const CLIP_NORMS: RangeInclusive<f64> = 1e-30..=1e30;
 /// largest partial sum, `k zeta`, and `k u zeta` for the products; adding the blocks by `u r (r k) zeta`. So two
 /// neighbours differ by at most `zeta (1 + 2 u (k^2 + k + r^2 k))`: 1 + 2^-14 for the 16 examples of a lane on the
 /// CPU in any blocks, 1 + 2^-12.4 for 4 blocks of 32 on burn's devices, and 1 + 2^-10.9 for 2 blocks of 64 of a burn
-/// module without products that cancel (below).
+/// module without products that cancel (below); less for its linear layers at one position in host memory, of which every block of
+/// 64 is added in f64.
 ///
 /// [`ClippedSum::add`] and [`PerSampleGradients::clip`] have no parts: norms, products and sums are f64. Adding `m`
 /// examples one by one errs by at most `2^-53` times the norms of all partial sums, `2^-53 m^2 zeta / 2`, so two

@@ -63,6 +63,8 @@ pub use burn::BurnEngine;
 pub(crate) use burn::open_software_gpu;
 #[cfg(feature = "burn")]
 pub(crate) use burn::{Scales, ghost_pays, rounded_up, squared_norms, sum_of_squares};
+#[cfg(feature = "burn")]
+pub(crate) use cpu::add_outer_products;
 pub use cpu::{Engine, sgemm_seconds};
 pub use device::Device;
 pub use error::EngineError;

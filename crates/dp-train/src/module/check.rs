@@ -36,6 +36,14 @@ impl ModuleVisitor for Noisy {
     }
 }
 
+/// What a module was found to be good for.
+pub(super) struct Checked {
+    /// The way that holds.
+    pub(super) way: PerExample,
+    /// Examples in a forward pass, unless the caller says it.
+    pub(super) microbatch: usize,
+}
+
 /// Compares losses and clipped sums of a few examples with those of each alone, and says which way holds.
 ///
 /// # Errors
@@ -47,7 +55,7 @@ pub(super) fn check<M: Module>(
     way: PerExample,
     loss: &mut dyn FnMut(&M, &[u32]) -> Tensor<1>,
     examples: &[u32],
-) -> Result<PerExample, ModuleError> {
+) -> Result<Checked, ModuleError> {
     if examples.len() < 2 {
         return Err(ModuleError::TooFew { found: examples.len() });
     }
@@ -55,6 +63,7 @@ pub(super) fn check<M: Module>(
     let quiet = module.clone().map(&mut Quiet);
     let gradient = Gradient { module: &quiet, layout, microbatch: EXAMPLES };
     check_losses(&gradient, loss, examples)?;
+    let microbatch = gradient.usual_microbatch(loss, examples)?;
     let way = match (way, check_sums(&gradient, way, loss, examples)) {
         (PerExample::Auto, Ok(())) => PerExample::Taps,
         (PerExample::Auto, Err(ModuleError::NotTapped { .. } | ModuleError::Rows { .. })) => {
@@ -67,7 +76,7 @@ pub(super) fn check<M: Module>(
     if Layout::frozen(module) != frozen || Layout::frozen(&quiet) != frozen {
         return Err(ModuleError::State);
     }
-    Ok(way)
+    Ok(Checked { way, microbatch })
 }
 
 /// Passes that are tried until two draw the same: others may draw from the same generator.

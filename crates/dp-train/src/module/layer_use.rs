@@ -3,10 +3,12 @@
 use std::ops::Range;
 
 use burn::module::ParamId;
-use burn::tensor::{Gradients, IndexingUpdateOp, Int, Tensor};
+use burn::tensor::{Device, Gradients, IndexingUpdateOp, Int, Tensor};
 
 use super::window::Window;
-use crate::engine::{Scales, ghost_pays, rounded_up, squared_norms, sum_of_squares};
+use crate::engine::{
+    Scales, add_outer_products, ghost_pays, rounded_up, squared_norms, sum_of_squares,
+};
 
 /// A layer's input and parameters, and the tap on its output `[n, a, b]`.
 #[derive(Debug)]
@@ -50,6 +52,12 @@ impl LayerUse {
     /// Examples that went through.
     pub(super) fn examples(&self) -> usize {
         self.tap.dims()[0]
+    }
+
+    /// Numbers that it puts out for an example.
+    pub(super) fn outputs(&self) -> usize {
+        let [_, a, b] = self.tap.dims();
+        a * b
     }
 
     /// Parameters that it trains.
@@ -156,6 +164,47 @@ impl Seen {
             LayerInput::Whole { parameter } => {
                 let weights = dy.dims()[2];
                 vec![(*parameter, dy.reshape([n, weights]))]
+            }
+        }
+    }
+
+    /// Whether every example's gradient of the weights is one outer product: a linear layer at one position.
+    pub(super) fn is_outer_product(&self) -> bool {
+        matches!(self.layer, LayerInput::Linear { weight: Some(_), .. }) && self.dy.dims()[1] == 1
+    }
+
+    /// Whether its tensors lie in the host's memory.
+    pub(super) fn is_on_host(&self) -> bool {
+        #[allow(unused_mut)]
+        let mut hosts: Vec<Device> = Vec::new();
+        #[cfg(feature = "flex")]
+        hosts.push(Device::flex());
+        #[cfg(feature = "ndarray")]
+        hosts.push(Device::ndarray());
+        hosts.contains(&self.dy.device().inner())
+    }
+
+    /// Adds `sum_j s_j g_j` of such a layer, where tensors lie in the host's memory, to the numbers of each parameter in `all`. An
+    /// example of scale zero adds nothing.
+    pub(super) fn add_outer_products(
+        self,
+        scales: &[f32],
+        range: impl Fn(ParamId) -> Range<usize>,
+        all: &mut [f64],
+    ) {
+        let LayerInput::Linear { weight, bias, x } = self.layer else { return };
+        let (x, dy) = (x.into_data(), self.dy.into_data());
+        let x: &[f32] = x.as_slice().expect("it is f32");
+        let dy: &[f32] = dy.as_slice().expect("it is f32");
+        if let Some(id) = weight {
+            add_outer_products(x, dy, scales, &mut all[range(id)]);
+        }
+        if let Some(id) = bias {
+            let sum = &mut all[range(id)];
+            for (row, &scale) in dy.chunks_exact(sum.len()).zip(scales).filter(|(_, s)| **s != 0.0)
+            {
+                let terms = row.iter().map(|dy| f64::from(scale) * f64::from(*dy));
+                sum.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
             }
         }
     }

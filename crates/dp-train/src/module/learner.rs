@@ -42,7 +42,7 @@ struct Steps {
     layout: Layout,
     way: PerExample,
     checked: bool,
-    microbatch: usize,
+    microbatch: Option<usize>,
 }
 
 impl PrivateSteps {
@@ -61,7 +61,7 @@ impl PrivateSteps {
         let layout = Layout::of(&module)?;
         // The rate is the learner's.
         let training = Training::new(plan, layout.values(&module), examples, 1.0, seed, key)?;
-        let (way, microbatch) = (PerExample::Auto, super::training::MICROBATCH);
+        let (way, microbatch) = (PerExample::Auto, None);
         let steps = Steps { training, layout, way, checked: false, microbatch };
         Ok(Self { steps: Arc::new(Mutex::new(steps)) })
     }
@@ -76,7 +76,7 @@ impl PrivateSteps {
 
     /// Examples in a forward pass: memory against time. 128 unless told.
     pub fn microbatch(self, examples: usize) -> Self {
-        self.lock().microbatch = examples.max(1);
+        self.lock().microbatch = Some(examples.max(1));
         self
     }
 
@@ -194,10 +194,12 @@ impl PrivateBatch {
         if !*checked {
             let examples = training.ledger().realized().examples.min(check::EXAMPLES) as u32;
             let examples: Vec<u32> = (0..examples).collect();
-            *way = check(module, layout, *way, &mut loss, &examples)?;
-            *checked = true;
+            let found = check(module, layout, *way, &mut loss, &examples)?;
+            (*way, *checked) = (found.way, true);
+            microbatch.get_or_insert(found.microbatch);
         }
-        let gradient = Gradient { module, layout, microbatch: *microbatch };
+        let microbatch = microbatch.expect("the check found one");
+        let gradient = Gradient { module, layout, microbatch };
         let parting = Parting::of(training.plan().request());
         let (released, _) = training.release(|batch, sum| -> Result<(), ModuleError> {
             for part in parting.parts(batch)? {

@@ -133,6 +133,7 @@ mod layout;
 #[cfg(feature = "learner")]
 mod learner;
 mod loss;
+mod microbatch;
 mod per_example;
 mod tape;
 mod taps;

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use super::error::ModuleError;
 use super::layer_use::{OfParameters, Seen};
 use super::layout::Layout;
-use super::tape;
+use super::{microbatch, tape};
 use crate::engine::{Scales, rounded_up, sum_of_squares};
 use crate::gradient::{ClipCounts, ClippedSum};
 
@@ -139,6 +139,16 @@ impl<M: Module> Gradient<'_, M> {
         Ok(!self.layout.by_parameter(self.module, &gradients).is_empty())
     }
 
+    /// How many examples a pass takes, unless the caller says it.
+    pub(super) fn usual_microbatch(
+        &self,
+        loss: &mut dyn FnMut(&M, &[u32]) -> Tensor<1>,
+        examples: &[u32],
+    ) -> Result<usize, ModuleError> {
+        let (losses, uses) = tape::record(|| self.losses(loss, examples));
+        losses.map(|_| microbatch::usual(&uses))
+    }
+
     /// The losses as numbers.
     pub(super) fn values(
         &self,
@@ -182,15 +192,24 @@ impl<M: Module> Gradient<'_, M> {
         examples: &[u32],
         sum: &mut ClippedSum,
     ) -> Result<(), ModuleError> {
-        let pass = self.pass(loss, examples)?;
-        let length = if pass.parts.iter().any(Part::cancels) { BLOCK } else { LONG_BLOCK };
-        for group in ranges(examples.len(), GROUP) {
+        let n = examples.len();
+        let (parts, outer) = self.pass(loss, examples)?.split();
+        let known = Norms::of(&outer);
+        // Without others nothing is added up in f32 here.
+        let (group, block) = match () {
+            () if parts.is_empty() => (n, n),
+            () if parts.iter().any(Part::cancels) => (GROUP, BLOCK),
+            () => (GROUP, LONG_BLOCK),
+        };
+        let mut factors = Vec::with_capacity(n);
+        for group in ranges(n, group) {
             let mut total: HashMap<ParamId, Tensor<1>> = HashMap::new();
             let mut counts = ClipCounts::default();
-            for block in ranges(group.len(), length) {
+            for block in ranges(group.len(), block) {
                 let block = group.start + block.start..group.start + block.end;
-                let (scales, left) = self.scales(&pass.parts, block, sum.clip_norm());
+                let (scales, left) = self.scales(&parts, &known, block, sum.clip_norm());
                 count(&mut counts, &scales);
+                factors.extend(numbers(scales.factor.clone()));
                 for (id, more) in left.into_iter().flat_map(|left| left.sum(&scales)) {
                     let so_far = total.remove(&id);
                     total.insert(id, so_far.map_or(more.clone(), |so_far| so_far + more));
@@ -200,9 +219,15 @@ impl<M: Module> Gradient<'_, M> {
             if self.add_values(values, counts, sum)? {
                 continue;
             }
+            factors[group.clone()].fill(0.0);
             let alone =
                 |example: &[u32], sum: &mut ClippedSum| self.add_by_taps(loss, example, sum);
             add_alone(&examples[group], alone, sum)?;
+        }
+        // Such a product is no longer than the clip norm, so no sum of them overflows.
+        let range = |id| self.layout.range(id).expect("uses of other parameters are refused");
+        for seen in outer {
+            seen.add_outer_products(&factors, range, sum.parts_mut().0);
         }
         Ok(())
     }
@@ -220,7 +245,7 @@ impl<M: Module> Gradient<'_, M> {
             reset();
             let pass = self.pass(loss, examples)?;
             let all = 0..examples.len();
-            let (scales, _) = self.scales(&pass.parts, all, sum.clip_norm());
+            let (scales, _) = self.scales(&pass.parts, &Norms::default(), all, sum.clip_norm());
             let mut counts = ClipCounts::default();
             count(&mut counts, &scales);
             reset();
@@ -270,26 +295,70 @@ impl<M: Module> Gradient<'_, M> {
         Ok(true)
     }
 
-    /// Norms and factors of a block of examples, and what is left for their sum.
-    fn scales(&self, parts: &[Part], block: Range<usize>, clip_norm: f64) -> (Scales, Vec<Left>) {
-        let mut squared: Option<Tensor<1>> = None;
-        let mut add = |norms: Tensor<1>| {
-            squared = Some(match squared.take() {
-                Some(sum) => sum + norms,
-                None => norms,
-            });
-        };
+    /// Norms and factors of a block of examples, from those that are known and those of the parts, and what is left of the
+    /// parts for the examples' sum.
+    fn scales(
+        &self,
+        parts: &[Part],
+        known: &Norms,
+        block: Range<usize>,
+        clip_norm: f64,
+    ) -> (Scales, Vec<Left>) {
+        let mut total = known.of_block(block.clone());
         let mut left = Vec::new();
-        let mut terms = 2;
         for part in parts {
             let (norms, rest) = part.norms(block.clone());
-            terms += norms.len();
-            norms.into_iter().for_each(&mut add);
+            norms.into_iter().for_each(|norms| total.add(norms));
             left.push(rest);
         }
-        let squared = squared.expect("losses that depend on parameters have taps");
-        let squared = rounded_up(squared, 2 * terms);
+        let squared = total.squared.expect("losses that depend on parameters have taps");
+        let squared = rounded_up(squared, 2 * (2 + total.terms));
         (Scales::new(squared, self.layout.dim(), clip_norm), left)
+    }
+}
+
+impl Pass {
+    /// What is added up in blocks, and linear layers at one position, which host memory knows a faster way for.
+    fn split(self) -> (Vec<Part>, Vec<Seen>) {
+        let (mut parts, mut outer) = (Vec::new(), Vec::new());
+        for part in self.parts {
+            match part {
+                Part::One(seen) if seen.is_outer_product() && seen.is_on_host() => {
+                    outer.push(*seen)
+                }
+                part => parts.push(part),
+            }
+        }
+        (parts, outer)
+    }
+}
+
+/// Squared norms of examples, added up over parameters.
+#[derive(Default)]
+struct Norms {
+    squared: Option<Tensor<1>>,
+    terms: usize,
+}
+
+impl Norms {
+    /// Those of layers that know them without rows.
+    fn of(uses: &[Seen]) -> Self {
+        let mut norms = Self::default();
+        uses.iter().filter_map(Seen::squared_norms).for_each(|more| norms.add(more));
+        norms
+    }
+
+    fn of_block(&self, block: Range<usize>) -> Self {
+        let squared = self.squared.as_ref().map(|squared| squared.clone().slice([block]));
+        Self { squared, terms: self.terms }
+    }
+
+    fn add(&mut self, norms: Tensor<1>) {
+        self.terms += 1;
+        self.squared = Some(match self.squared.take() {
+            Some(sum) => sum + norms,
+            None => norms,
+        });
     }
 }
 

@@ -20,9 +20,6 @@ use crate::seeds::{NoiseKey, RunSeed};
 use crate::training::Training;
 use crate::training::checkpoint::ResumeError;
 
-/// Examples in a forward pass, unless the caller says otherwise.
-pub(super) const MICROBATCH: usize = 128;
-
 /// A private run of a plan with a module of burn: [`Training`], whose gradients are the module's.
 ///
 /// # Guarantees
@@ -36,7 +33,8 @@ pub struct PrivateTraining<M: Module> {
     frozen: Fingerprint,
     training: Training,
     way: PerExample,
-    microbatch: usize,
+    /// None before a caller or the check says it.
+    microbatch: Option<usize>,
     checked: bool,
     /// Whether a step or a checkpoint has fixed way and microbatch: both decide how sums are rounded.
     settled: AtomicBool,
@@ -64,7 +62,7 @@ impl<M: Module> PrivateTraining<M> {
         let training = Training::new(plan, values, examples, learning_rate, seed, key)?;
         // Tensors of its own: a copy that the caller kept is another module from the first step on.
         let module = layout.with_values(module, training.parameters());
-        Ok(Self::over(module, layout, training, (PerExample::Auto, MICROBATCH)))
+        Ok(Self::over(module, layout, training, (PerExample::Auto, None)))
     }
 
     /// The run that [`save`](Self::save) wrote, and the note. The module is one made as the first was; its trained parameters are
@@ -97,7 +95,7 @@ impl<M: Module> PrivateTraining<M> {
         module: M,
         layout: Layout,
         training: Training,
-        (way, microbatch): (PerExample, usize),
+        (way, microbatch): (PerExample, Option<usize>),
     ) -> Self {
         let frozen = Layout::frozen(&module);
         let settled = AtomicBool::new(false);
@@ -116,13 +114,14 @@ impl<M: Module> PrivateTraining<M> {
         self
     }
 
-    /// Examples in a forward pass: memory against time. 128 unless told. To be said when the [way](Self::gradients) is.
+    /// Examples in a forward pass: memory against time. 128 unless told, and up to 1024 for small ones. To be said when the [way](Self::gradients) is.
     pub fn microbatch(mut self, examples: usize) -> Self {
         let (was, now) = (self.microbatch, examples.max(1));
         if !self.settled() {
-            self.microbatch = now;
-        } else if now != was {
-            self.refuse("the microbatch", was.to_string(), now.to_string());
+            self.microbatch = Some(now);
+        } else if was != Some(now) {
+            let was = was.map_or("the usual one".to_owned(), |was| was.to_string());
+            self.refuse("the microbatch", was, now.to_string());
         }
         self
     }
@@ -153,8 +152,9 @@ impl<M: Module> PrivateTraining<M> {
         }
         let examples = self.training.ledger().realized().examples.min(check::EXAMPLES) as u32;
         let examples: Vec<u32> = (0..examples).collect();
-        self.way = check(&self.module, &self.layout, self.way, &mut loss, &examples)?;
-        self.checked = true;
+        let found = check(&self.module, &self.layout, self.way, &mut loss, &examples)?;
+        (self.way, self.checked) = (found.way, true);
+        self.microbatch.get_or_insert(found.microbatch);
         Ok(())
     }
 
@@ -172,7 +172,8 @@ impl<M: Module> PrivateTraining<M> {
         }
         self.settled.store(true, Ordering::Relaxed);
         let Self { module, layout, training, way, microbatch, .. } = self;
-        let gradient = Gradient { module: &*module, layout, microbatch: *microbatch };
+        let microbatch = microbatch.expect("the check found one");
+        let gradient = Gradient { module: &*module, layout, microbatch };
         let parting = Parting::of(training.plan().request());
         let counts = training.step(|_, batch, sum| -> Result<(), ModuleError> {
             for part in parting.parts(batch)? {
@@ -236,20 +237,20 @@ const WAYS: [PerExample; 4] =
 const MANNER: usize = 9;
 
 /// How gradients are found, as it stands before the note of a checkpoint.
-fn manner(way: PerExample, microbatch: usize) -> [u8; MANNER] {
+fn manner(way: PerExample, microbatch: Option<usize>) -> [u8; MANNER] {
     let mut bytes = [0; MANNER];
     bytes[0] = WAYS.iter().position(|&known| known == way).expect("all are there") as u8;
-    bytes[1..].copy_from_slice(&(microbatch as u64).to_le_bytes());
+    bytes[1..].copy_from_slice(&(microbatch.unwrap_or(0) as u64).to_le_bytes());
     bytes
 }
 
 /// What [`manner`] wrote, and what follows.
-fn read_manner(bytes: &[u8]) -> Result<((PerExample, usize), &[u8]), ResumeError> {
+fn read_manner(bytes: &[u8]) -> Result<((PerExample, Option<usize>), &[u8]), ResumeError> {
     let (manner, note) = bytes.split_first_chunk::<MANNER>().ok_or(ResumeError::Checksum)?;
     let way = *WAYS.get(usize::from(manner[0])).ok_or(ResumeError::Checksum)?;
     let microbatch = u64::from_le_bytes(manner[1..].try_into().expect("eight bytes"));
     let microbatch = usize::try_from(microbatch).map_err(|_| ResumeError::Checksum)?;
-    Ok(((way, microbatch), note))
+    Ok(((way, Some(microbatch).filter(|&examples| examples > 0)), note))
 }
 
 /// The seal with what belongs to the module.

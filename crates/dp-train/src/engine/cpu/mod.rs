@@ -22,6 +22,8 @@ mod kernels;
 mod lanes;
 mod loss;
 mod network;
+#[cfg(feature = "burn")]
+mod outer_products;
 mod passes;
 mod peak;
 mod views;
@@ -33,4 +35,6 @@ mod workspace;
 mod tests;
 
 pub use engine::Engine;
+#[cfg(feature = "burn")]
+pub(crate) use outer_products::add_outer_products;
 pub use peak::sgemm_seconds;
