@@ -156,8 +156,9 @@ pub const CLIP_NORMS: RangeInclusive<f64> = 1e-30..=1e30;
 /// its [part](crate::parting::Parting), of at most 128 examples, may be rounded otherwise. Each errs by at most half of
 /// what is said above, with it and without it: 8 lanes of 16 make 1 + 2^-11, one group of 128 on burn's devices as above.
 ///
-/// A GPU adds up blocks of 16 in f32, as a lane, and rounds each sum to a grid on which the noise is added exactly: that
-/// is at most 2^-13 more, over all blocks that an example can move (`Mechanism::privatize_resident`).
+/// A GPU adds up blocks of 16 in f32, as a lane, and rounds each sum to a grid and their sum to a coarser one on which the
+/// noise is added exactly: that is at most 2^-12 more, over all blocks that an example can move
+/// (`Mechanism::privatize_resident`), and 1 + 2^-11 + 2^-12 together where batches are secret.
 ///
 /// That holds for layers whose gradients are held, and for linear layers at one position. A convolution whose gradients are never
 /// held (ghost norms) sums products that can cancel, and so do a linear layer at several positions and a large embedding

@@ -100,7 +100,7 @@ pub enum EngineError {
     },
     /// The device computes something else than the CPU engine.
     #[error(
-        "the device {device} computes something else than the CPU engine, so its clipping cannot be trusted: {what}; \
+        "the device {device} computes something else than the CPU engine, so neither its clipping nor its noise can be trusted: {what}; \
          take the device cpu, or another driver"
     )]
     Disagrees {
@@ -108,6 +108,22 @@ pub enum EngineError {
         device: Device,
         /// By how much.
         what: String,
+    },
+    /// The sums of all parts of a batch are more than one buffer of the device may hold.
+    #[error(
+        "the device {device} keeps the sums of a batch in one buffer: {bytes} bytes for {examples} examples with their empty places, and it          can have {most}; take batches of at most {fitting} examples, or the device cpu"
+    )]
+    Parts {
+        /// The device.
+        device: Device,
+        /// Examples of a batch.
+        examples: usize,
+        /// Bytes that their sums need.
+        bytes: u64,
+        /// Bytes that a buffer may have.
+        most: u64,
+        /// Examples that one buffer is enough for.
+        fitting: usize,
     },
     /// The device has too little memory.
     #[error(

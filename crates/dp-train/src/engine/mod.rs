@@ -74,7 +74,7 @@ pub use gpu::{
     Work,
 };
 #[cfg(feature = "gpu")]
-pub(crate) use gpu::{FixedNoise, Resident, ResidentGradient, ResidentSum};
+pub(crate) use gpu::{FINER, FixedNoise, Resident, ResidentGradient, ResidentSum};
 pub use gradient_engine::{EngineDescription, GradientEngine};
 pub use options::{ConvolutionMethod, EngineOptions};
 #[cfg(feature = "burn")]

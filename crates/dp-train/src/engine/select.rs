@@ -27,7 +27,7 @@ impl Device {
         }
         #[cfg(feature = "gpu")]
         if matches!(self, Device::Gpu | Device::GpuSoftware) {
-            return Ok(Box::new(GpuEngine::new(architecture, self, options)?.checked()?));
+            return Ok(Box::new(GpuEngine::open(architecture, self, options)?));
         }
         #[cfg(feature = "burn")]
         return Ok(Box::new(BurnEngine::new(architecture, self, options)?.checked(architecture)?));

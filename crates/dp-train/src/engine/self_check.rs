@@ -2,7 +2,8 @@
 //!
 //! Kernels that return wrong numbers exist in the wild, and a norm that is too small is an epsilon that is too small. So
 //! the sums of some made-up examples are compared, on the shapes that will run: a whole microbatch and a part of one, with
-//! every example clipped, with none clipped, and with one whose gradient is not finite.
+//! every example clipped, with none clipped, and with one whose gradient is not finite. Sums of many examples would hide a norm that
+//! is a little too small, so a GPU's norms are compared one by one, and those may only be too large.
 
 use crate::engine::batch::Batch;
 use crate::engine::cpu;
@@ -11,6 +12,8 @@ use crate::engine::error::EngineError;
 use crate::engine::gradient_engine::GradientEngine;
 use crate::engine::options::{ConvolutionMethod, EngineOptions};
 use crate::gradient::ClipCounts;
+#[cfg(feature = "gpu")]
+use crate::gradient::SUM_ROUNDING;
 use crate::model::{Architecture, initial_parameters};
 use crate::seeds::{Purpose, RunSeed};
 use chacha20::rand_core::Rng;
@@ -25,6 +28,78 @@ const TOLERANCE: f64 = 1e-3;
 /// A clip norm that every gradient exceeds, and one that none does.
 const CLIP_NORMS: [f64; 2] = [1e-6, 1e6];
 
+/// Examples that look like others, and first parameters.
+pub(super) struct MadeUp {
+    pub(super) parameters: Vec<f32>,
+    images: Vec<f32>,
+    labels: Vec<u32>,
+    views: usize,
+}
+
+impl MadeUp {
+    /// A whole microbatch and a part of one.
+    pub(super) fn beside(architecture: &Architecture, microbatch: usize, views: usize) -> Self {
+        let (examples, pixels) = (microbatch + MORE, architecture.input().len());
+        let mut rng = RunSeed(0).stream(Purpose::Audit);
+        // In [-1, 1), as images are.
+        let mut pixel = || (rng.next_u32() >> 8) as f32 / (1 << 23) as f32 - 1.0;
+        let images = (0..examples * views * pixels).map(|_| pixel()).collect();
+        let classes = architecture.output().len() as u32;
+        let labels = (0..examples as u32).map(|example| example % classes.max(1)).collect();
+        Self { parameters: initial_parameters(architecture, RunSeed(0)), images, labels, views }
+    }
+}
+
+#[cfg(feature = "gpu")]
+impl MadeUp {
+    /// All of them.
+    pub(super) fn batch(&self) -> Batch<'_> {
+        Batch::new(&self.images, &self.labels).with_views(self.views)
+    }
+
+    /// That the norms which a device found for the first of them are not too small, by the CPU engine's gradients of every
+    /// [`APART`]th.
+    ///
+    /// # Errors
+    /// [`EngineError::Disagrees`] if one is too small by more than what the noise allows a sum to be rounded, and those of the CPU
+    /// engine.
+    pub(super) fn check_norms(
+        &self,
+        architecture: &Architecture,
+        device: Device,
+        found: &[f32],
+    ) -> Result<(), EngineError> {
+        let options =
+            EngineOptions { convolution: ConvolutionMethod::Direct, ..Default::default() };
+        let mut reference = cpu::Engine::new(architecture, options)?;
+        let pixels = architecture.input().len();
+        for example in (0..found.len()).step_by(APART) {
+            let one = self.batch().examples(example..example + 1, pixels);
+            let (gradient, _) = reference.clipped_sum(&self.parameters, one, CLIP_NORMS[1])?;
+            let expected = norm(gradient.into_values().into_iter());
+            if is_too_small(f64::from(found[example]), expected) {
+                let found = found[example];
+                let what = format!(
+                    "the gradient of one example has norm {expected:e}, and it found {found:e}"
+                );
+                return Err(EngineError::Disagrees { device, what });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Examples from one whose norm is compared to the next: the first and the last of 2 x 64 + [`MORE`] are among them.
+#[cfg(feature = "gpu")]
+const APART: usize = 13;
+
+/// Whether a norm would let an example move a sum by more than the noise allows for; one that is no number would.
+#[cfg(feature = "gpu")]
+fn is_too_small(found: f64, expected: f64) -> bool {
+    let suffices = found * (1.0 + SUM_ROUNDING) >= expected;
+    !suffices
+}
+
 /// The largest difference of the device's sums from those of the CPU engine, relative to them, for examples of so many views. As much work as a
 /// microbatch three times, and the same on the CPU.
 ///
@@ -38,14 +113,9 @@ pub(super) fn deviation(
 ) -> Result<f64, EngineError> {
     let options = EngineOptions { convolution: ConvolutionMethod::Direct, ..Default::default() };
     let mut reference = cpu::Engine::new(architecture, options)?;
-    let (examples, pixels) = (microbatch + MORE, architecture.input().len());
-    let mut rng = RunSeed(0).stream(Purpose::Audit);
-    // In [-1, 1), as images are.
-    let mut pixel = || (rng.next_u32() >> 8) as f32 / (1 << 23) as f32 - 1.0;
-    let mut images: Vec<f32> = (0..examples * views * pixels).map(|_| pixel()).collect();
-    let classes = architecture.output().len() as u32;
-    let labels: Vec<u32> = (0..examples as u32).map(|example| example % classes.max(1)).collect();
-    let parameters = initial_parameters(architecture, RunSeed(0));
+    let MadeUp { parameters, mut images, labels, views } =
+        MadeUp::beside(architecture, microbatch, views);
+    let (examples, pixels) = (labels.len(), architecture.input().len());
     let mut worst = 0.0_f64;
     let mut compare = |images: &[f32], clip_norm: f64| {
         let batch = Batch::new(images, &labels).with_views(views);
@@ -161,6 +231,31 @@ mod tests {
             batch: Batch<'_>,
         ) -> Result<(Vec<f32>, BatchMetrics), EngineError> {
             self.engine.gradient_sum(parameters, batch)
+        }
+    }
+
+    #[cfg(feature = "gpu")]
+    #[test]
+    fn a_norm_that_is_too_small_is_refused_and_one_that_is_too_large_is_not() {
+        let model = classifier((2, 6, 6), vec![Layer::conv(2, 4, 3), Layer::Relu]);
+        let examples = MadeUp::beside(&model, 2 * 64, 1);
+        let mut engine = cpu::Engine::new(&model, EngineOptions::default()).unwrap();
+        let norms = (0..examples.labels.len()).map(|example| {
+            let one = examples.batch().examples(example..example + 1, 72);
+            let (gradient, _) = engine.clipped_sum(&examples.parameters, one, 1e6).unwrap();
+            norm(gradient.into_values().into_iter()) as f32
+        });
+        let norms: Vec<f32> = norms.collect();
+        let last = norms.len() - 1;
+        for (factor, refused) in
+            [(1.0, false), (1.1, false), (0.9995, false), (0.9985, true), (f32::NAN, true)]
+        {
+            for example in [0, last] {
+                let mut norms = norms.clone();
+                norms[example] *= factor;
+                let found = examples.check_norms(&model, Device::Gpu, &norms);
+                assert_eq!(found.is_err(), refused, "{factor} {example}: {found:?}");
+            }
         }
     }
 

@@ -40,6 +40,8 @@ mod solve;
 mod recurrence;
 mod taps;
 mod buffers;
+#[cfg(any(test, feature = "gpu"))]
+pub(crate) mod ahead;
 pub mod checkpoint;
 
 use buffers::Buffers;

@@ -43,6 +43,20 @@ impl Taps {
         Ok(taps)
     }
 
+    /// The rows before step `at.step` after its own was added: the one that it took the place of is drawn again.
+    #[cfg(any(test, feature = "gpu"))]
+    pub(super) fn take_back(&mut self, at: Address<'_>, dim: usize) {
+        let kept = self.kept;
+        // Before there were so many, there was none in its place.
+        let Some(row) = at.step.checked_sub(kept).filter(|_| kept > 0) else { return };
+        self.tiles(dim).into_par_iter().enumerate().for_each(|(tile, ring)| {
+            let width = TILE.min(dim - tile * TILE);
+            let mut normals = vec![0.0; width];
+            normal::fill(at.key, row, tile * TILE, &mut normals);
+            store(&normals, &mut ring[row % kept * width..][..width]);
+        });
+    }
+
     /// The part of the ring of each tile; empty parts if nothing is kept.
     fn tiles(&mut self, dim: usize) -> Vec<&mut [f32]> {
         if self.kept == 0 {

@@ -11,6 +11,9 @@ pub(crate) struct OpenDevice {
     pub(crate) tensors: burn::Device,
     /// What it is, for people.
     pub(crate) name: String,
+    /// The driver and its version, on which the last bits of a GPU depend; empty for what is built in.
+    #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "only a GPU has one"))]
+    pub(crate) driver: String,
 }
 
 /// Opens the device, and of several GPUs the one that is asked for.
@@ -23,14 +26,16 @@ pub(crate) fn open(device: Device, adapter: Option<usize>) -> Result<OpenDevice,
     match device {
         #[cfg(feature = "flex")]
         Device::Flex => {
-            Ok(OpenDevice { tensors: burn::Device::flex(), name: "burn flex on the CPU".into() })
+            let (tensors, driver) = (burn::Device::flex(), String::new());
+            Ok(OpenDevice { tensors, name: "burn flex on the CPU".into(), driver })
         }
         #[cfg(feature = "ndarray")]
         Device::Ndarray => {
             // burn's authors deprecate it; it is offered as long as it exists.
             #[allow(deprecated)]
             let tensors = burn::Device::ndarray();
-            Ok(OpenDevice { tensors, name: "burn ndarray on the CPU".into() })
+            let driver = String::new();
+            Ok(OpenDevice { tensors, name: "burn ndarray on the CPU".into(), driver })
         }
         #[cfg(feature = "gpu")]
         Device::Gpu | Device::GpuSoftware => gpu::open(device, adapter),
@@ -98,6 +103,7 @@ pub(crate) mod gpu {
             return Err(format!("{} runs on the CPU", adapter.name));
         }
         let name = format!("burn wgpu on {} ({})", adapter.name, adapter.backend);
-        Ok(OpenDevice { tensors, name })
+        let driver = format!("{} {}", adapter.driver, adapter.driver_info);
+        Ok(OpenDevice { tensors, name, driver })
     }
 }

@@ -10,16 +10,25 @@ use crate::engine::burn::{device_kind, open_device};
 use crate::engine::device::Device;
 use crate::engine::error::EngineError;
 
-/// The way to the device, the same as burn's, its name, and the form of products that suits it: lanes for software whose planes are
-/// that wide, tiles otherwise.
+/// An open GPU.
+pub(super) struct Opened {
+    /// The way to the device, the same as burn's.
+    pub(super) client: Client,
+    /// As its driver calls it.
+    pub(super) name: String,
+    /// What makes its programs out of kernels: the driver, its version, and the language that it is given.
+    pub(super) compiler: String,
+    /// The form of products that suits it.
+    pub(super) form: Form,
+}
+
+/// Opens a GPU. Its form is lanes for software whose planes are that wide, tiles otherwise.
 ///
 /// # Errors
 /// [`EngineError::Unavailable`] if the machine has no such device.
-pub(super) fn open(
-    device: Device,
-    adapter: Option<usize>,
-) -> Result<(Client, String, Form), EngineError> {
-    let name = open_device(device, adapter)?.name.replace("burn wgpu on ", "");
+pub(super) fn open(device: Device, adapter: Option<usize>) -> Result<Opened, EngineError> {
+    let found = open_device(device, adapter)?;
+    let name = found.name.replace("burn wgpu on ", "");
     let unavailable = |reason| EngineError::Unavailable { device, reason };
     let kind = match device_kind(device, adapter).map_err(unavailable)? {
         DeviceKind::DiscreteGpu(index) => WgpuDeviceKind::DiscreteGpu(index),
@@ -34,5 +43,6 @@ pub(super) fn open(
     let planes = [hardware.plane_size_min, hardware.plane_size_max];
     let lanes = software && planes == [LANES as u32; 2];
     let form = if lanes { Form::Lanes } else { Form::Tiles };
-    Ok((client, name, form))
+    let compiler = format!("{}, {}", found.driver.trim(), client.name());
+    Ok(Opened { client, name, compiler, form })
 }

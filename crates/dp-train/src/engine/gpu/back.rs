@@ -39,25 +39,28 @@ impl Pass<'_> {
             Kind::Held { .. } => (&buffers.held, 0),
             Kind::Clipped | Kind::Plain => self.parts,
         };
-        weight_gradient::launch(
-            client,
-            grid,
-            units(),
-            self.value(op).argument(),
-            buffers.gradient(op + 1).argument(),
-            buffers.factors.argument(),
-            to.argument(),
-            buffers.squares.argument(),
-            images as u32,
-            together as u32,
-            first as u32,
-            g,
-            kind,
-            place,
-            network.views,
-            tall(g.outer),
-            form,
-        );
+        self.ledger.0.start(|ledger| {
+            weight_gradient::launch(
+                client,
+                grid,
+                units(),
+                ledger,
+                self.value(op).argument(),
+                buffers.gradient(op + 1).argument(),
+                buffers.factors.argument(),
+                to.argument(),
+                buffers.squares.argument(),
+                images as u32,
+                together as u32,
+                first as u32,
+                g,
+                kind,
+                place,
+                network.views,
+                tall(g.outer),
+                form,
+            );
+        });
     }
 
     pub(super) fn gram(&self, op: usize, g: Geometry, slot: usize) {
@@ -69,25 +72,28 @@ impl Pass<'_> {
         let error = 1.01
             * (rounding_error(gram::terms(&g, positions, network.form))
                 + 2.0 * rounding_error(positions));
-        gram::gram::launch(
-            client,
-            CubeCount::Static(
-                gram::slots(&g, positions, network.form) as u32,
-                g.groups as u32,
-                self.examples() as u32,
-            ),
-            units(),
-            self.value(op).argument(),
-            buffers.gradient(op + 1).argument(),
-            buffers.squares.argument(),
-            error as f32,
-            f32::MIN_POSITIVE,
-            g,
-            network.views,
-            slot,
-            network.slots,
-            network.form,
-        );
+        self.ledger.0.start(|ledger| {
+            gram::gram::launch(
+                client,
+                CubeCount::Static(
+                    gram::slots(&g, positions, network.form) as u32,
+                    g.groups as u32,
+                    self.examples() as u32,
+                ),
+                units(),
+                ledger,
+                self.value(op).argument(),
+                buffers.gradient(op + 1).argument(),
+                buffers.squares.argument(),
+                error as f32,
+                f32::MIN_POSITIVE,
+                g,
+                network.views,
+                slot,
+                network.slots,
+                network.form,
+            );
+        });
     }
 
     /// The gradient of what enters an op, unless nothing needs it; for normalizations also those of its parameters.
@@ -99,130 +105,154 @@ impl Pass<'_> {
         let length = images * network.lengths[op];
         let to = buffers.gradient(op).argument();
         match network.ops[op] {
-            Op::Normalization { g, at, held, slot } => normalize_back::launch(
-                client,
-                spread(self.examples() * g.groups),
-                units(),
-                seen,
-                dy,
-                parameters.argument(),
-                self.statistics(op),
-                to,
-                buffers.held.argument(),
-                buffers.squares.argument(),
-                self.examples() as u32,
-                g,
-                at,
-                network.views,
-                Place { row: network.held_row, at: held },
-                slot,
-                network.slots,
-                activation,
-                op == network.first,
-            ),
+            Op::Normalization { g, at, held, slot } => self.ledger.0.start(|ledger| {
+                normalize_back::launch(
+                    client,
+                    spread(self.examples() * g.groups),
+                    units(),
+                    ledger,
+                    seen,
+                    dy,
+                    parameters.argument(),
+                    self.statistics(op),
+                    to,
+                    buffers.held.argument(),
+                    buffers.squares.argument(),
+                    self.examples() as u32,
+                    g,
+                    at,
+                    network.views,
+                    Place { row: network.held_row, at: held },
+                    slot,
+                    network.slots,
+                    activation,
+                    op == network.first,
+                );
+            }),
             _ if op == network.first => {}
-            Op::Convolution { g, at, .. } => convolve::launch(
-                client,
-                self.product(&g, Way::Turned),
-                units(),
-                dy,
-                parameters.argument(),
-                seen,
-                to,
-                // Nothing is pooled on the way back.
-                buffers.nowhere.argument(),
-                images as u32,
-                g,
-                Way::Turned,
-                at,
-                tall(g.inner),
-                activation,
-                false,
-                network.form.of(&g),
-            ),
+            Op::Convolution { g, at, .. } => self.ledger.0.start(|ledger| {
+                convolve::launch(
+                    client,
+                    self.product(&g, Way::Turned),
+                    units(),
+                    ledger,
+                    dy,
+                    parameters.argument(),
+                    seen,
+                    to,
+                    // Nothing is pooled on the way back.
+                    buffers.nowhere.argument(),
+                    images as u32,
+                    g,
+                    Way::Turned,
+                    at,
+                    tall(g.inner),
+                    activation,
+                    false,
+                    network.form.of(&g),
+                );
+            }),
             Op::Pool { done: true, .. } => {
                 // The value before the maximum is nowhere, and what was applied to it is what it shows of itself.
                 let Op::Convolution { g, .. } = network.ops[op - 1] else { return };
                 let pooled = images * network.lengths[op + 1];
-                unpool_places::launch(
+                self.ledger.0.start(|ledger| {
+                    unpool_places::launch(
+                        client,
+                        spread(cubes(pooled)),
+                        units(),
+                        ledger,
+                        self.value(op + 1).argument(),
+                        buffers.places[op - 1].argument(),
+                        dy,
+                        to,
+                        pooled as u32,
+                        g,
+                        activation,
+                        network.form.of(&g),
+                    );
+                });
+            }
+            Op::Pool { g, pooling, .. } => self.ledger.0.start(|ledger| {
+                unpool::launch(
                     client,
-                    spread(cubes(pooled)),
+                    spread(cubes(length)),
                     units(),
-                    self.value(op + 1).argument(),
-                    buffers.places[op - 1].argument(),
+                    ledger,
+                    seen,
                     dy,
                     to,
-                    pooled as u32,
+                    length as u32,
                     g,
+                    pooling,
                     activation,
-                    network.form.of(&g),
                 );
-            }
-            Op::Pool { g, pooling, .. } => unpool::launch(
-                client,
-                spread(cubes(length)),
-                units(),
-                seen,
-                dy,
-                to,
-                length as u32,
-                g,
-                pooling,
-                activation,
-            ),
-            Op::Activation => elementwise::derive_all::launch(
-                client,
-                spread(cubes(length)),
-                units(),
-                dy,
-                seen,
-                to,
-                length as u32,
-                activation,
-            ),
+            }),
+            Op::Activation => self.ledger.0.start(|ledger| {
+                elementwise::derive_all::launch(
+                    client,
+                    spread(cubes(length)),
+                    units(),
+                    ledger,
+                    dy,
+                    seen,
+                    to,
+                    length as u32,
+                    activation,
+                );
+            }),
         }
     }
 
     pub(super) fn scale(&self, clip_norm: f64) {
         let Self { client, network, buffers, .. } = *self;
         let examples = self.examples();
-        scale::launch(
-            client,
-            spread(cubes(examples)),
-            units(),
-            buffers.squares.argument(),
-            buffers.factors.argument(),
-            buffers.marks.argument(),
-            self.ledger.0.argument(),
-            examples as u32,
-            self.ledger.1,
-            round_down(clip_norm),
-            rounding_error(network.slots + network.slot_terms) as f32,
-            network.parameters as f32 * f32::MIN_POSITIVE,
-            // A GPU's root and quotient are off by a few units.
-            rounding_error(8) as f32,
-            network.slots,
-        );
+        self.ledger.0.start(|ledger| {
+            scale::launch(
+                client,
+                spread(cubes(examples)),
+                units(),
+                ledger,
+                buffers.squares.argument(),
+                buffers.factors.argument(),
+                buffers.marks.argument(),
+                examples as u32,
+                self.ledger.1,
+                round_down(clip_norm),
+                rounding_error(network.slots + network.slot_terms) as f32,
+                network.parameters as f32 * f32::MIN_POSITIVE,
+                // A GPU's root and quotient are off by a few units.
+                rounding_error(8) as f32,
+                network.slots,
+            );
+        });
     }
 
     pub(super) fn held_sum(&self, range: HeldRange, plain: bool) {
         let Self { client, network, buffers, .. } = *self;
         let tiles = cubes(range.length);
         let parts = self.examples().div_ceil(PART);
-        held_sum::launch(
-            client,
-            CubeCount::Static(tiles.min(SPAN) as u32, parts as u32, tiles.div_ceil(SPAN) as u32),
-            units(),
-            buffers.held.argument(),
-            buffers.factors.argument(),
-            self.parts.0.argument(),
-            self.examples() as u32,
-            PART as u32,
-            self.parts.1 as u32,
-            range.length as u32,
-            Place { row: network.held_row, at: range.held },
-            Place { row: network.parameters, at: range.at },
-            plain,
-        );
+        self.ledger.0.start(|ledger| {
+            held_sum::launch(
+                client,
+                CubeCount::Static(
+                    tiles.min(SPAN) as u32,
+                    parts as u32,
+                    tiles.div_ceil(SPAN) as u32,
+                ),
+                units(),
+                ledger,
+                buffers.held.argument(),
+                buffers.factors.argument(),
+                self.parts.0.argument(),
+                self.examples() as u32,
+                PART as u32,
+                self.parts.1 as u32,
+                range.length as u32,
+                Place { row: network.held_row, at: range.held },
+                Place { row: network.parameters, at: range.at },
+                plain,
+            );
+        });
     }
 }

@@ -9,9 +9,11 @@ use cubecl::bytes::Bytes;
 use cubecl::client::Client;
 use cubecl::prelude::CubeElement;
 
-use super::adapter;
+use super::adapter::{self, Opened};
 use super::buffers::{Buffer, Buffers};
+use super::kernels::UNITS;
 use super::kernels::lanes::Form;
+use super::ledger::Ledger;
 use super::network::Network;
 use super::pass::{PART, Pass};
 use super::traffic::Traffic;
@@ -21,7 +23,7 @@ use crate::engine::error::EngineError;
 use crate::engine::gradient_engine::GradientEngine;
 use crate::engine::options::EngineOptions;
 use crate::engine::panics::reason_of;
-use crate::engine::self_check;
+use crate::engine::self_check::{self, MadeUp};
 use crate::engine::sizes::Sizes;
 use crate::model::Architecture;
 
@@ -36,14 +38,18 @@ const MOST_IMAGES: usize = 32_768;
 pub struct GpuEngine {
     pub(super) device: Device,
     pub(super) name: String,
+    /// What makes programs out of kernels there.
+    pub(super) compiler: String,
     pub(super) client: Client,
     /// How products are made on it.
-    form: Form,
+    pub(super) form: Form,
     architecture: Architecture,
     pub(super) sizes: Sizes,
     pub(super) microbatch: usize,
     /// The network for the views of the last batch, and its memory.
     placed: Option<(Network, Buffers)>,
+    /// Images that there was to be memory for when it was last asked for; 0 before.
+    asked: usize,
     /// The views that it was compared with the CPU engine for, if it is to be.
     compared: Option<Vec<usize>>,
     /// How far its sums were from those of the CPU engine then.
@@ -63,13 +69,30 @@ impl fmt::Debug for GpuEngine {
 }
 
 impl GpuEngine {
-    /// Opens the device. `options.threads` is for the CPU; `options.convolution` and `options.portable` mean nothing
-    /// here.
+    /// Opens the device and compares it with the CPU engine on made-up examples. `options.threads` is for the CPU;
+    /// `options.convolution` and `options.portable` mean nothing here.
+    ///
+    /// # Errors
+    /// [`EngineError::NoLogits`] unless the architecture ends with a vector, [`EngineError::Microbatch`] for too
+    /// large ones, [`EngineError::Unavailable`] without the device, [`EngineError::Disagrees`] if it computes something else
+    /// than the CPU engine, and if one of them fails.
+    pub fn open(
+        architecture: &Architecture,
+        device: Device,
+        options: EngineOptions,
+    ) -> Result<Self, EngineError> {
+        let mut engine = Self::new(architecture, device, options)?;
+        engine.compared = Some(Vec::new());
+        engine.compare(1)?;
+        Ok(engine)
+    }
+
+    /// The device without a comparison: for what is counted and timed.
     ///
     /// # Errors
     /// [`EngineError::NoLogits`] unless the architecture ends with a vector, [`EngineError::Microbatch`] for too
     /// large ones, [`EngineError::Unavailable`] without the device.
-    pub fn new(
+    pub(crate) fn new(
         architecture: &Architecture,
         device: Device,
         options: EngineOptions,
@@ -82,18 +105,20 @@ impl GpuEngine {
             return Err(EngineError::Microbatch { microbatch, most: MOST_IMAGES });
         }
         let sizes = Sizes::of(architecture)?;
-        let (client, name, form) = adapter::open(device, options.adapter)?;
+        let Opened { client, name, compiler, form } = adapter::open(device, options.adapter)?;
         let architecture = architecture.clone();
         let (placed, compared, deviation) = (None, None, None);
         Ok(Self {
             device,
             name,
+            compiler,
             client,
             form,
             architecture,
             sizes,
             microbatch,
             placed,
+            asked: 0,
             compared,
             deviation,
             traffic: Traffic::default(),
@@ -106,34 +131,45 @@ impl GpuEngine {
         (engine as &mut dyn Any).downcast_mut()
     }
 
-    /// The same engine, compared with the CPU engine on made-up examples.
+    /// Compares the engine with the CPU's for examples of so many views, unless that was done: other views are other kernels.
+    /// Clipped sums of such examples do it anyway; here it is done before one of them is asked for.
     ///
     /// # Errors
-    /// [`EngineError::Disagrees`] if their clipped sums differ by more than rounding, and if one of them fails.
-    pub fn checked(mut self) -> Result<Self, EngineError> {
-        self.compared = Some(Vec::new());
-        self.compare(1)?;
-        Ok(self)
-    }
-
-    /// Compares the engine with the CPU's for examples of so many views, if it is one that is compared and that was not done:
-    /// other views are other kernels.
-    pub(super) fn compare(&mut self, views: usize) -> Result<(), EngineError> {
+    /// [`EngineError::Disagrees`] if their clipped sums differ by more than rounding or a norm is too small, and if one of
+    /// them fails.
+    pub fn compare(&mut self, views: usize) -> Result<(), EngineError> {
         match &mut self.compared {
             Some(compared) if !compared.contains(&views) => compared.push(views),
             _ => return Ok(()),
         }
-        let architecture = self.architecture.clone();
-        // Two whole parts: what is the same for every part need not be compared more often.
-        let opened = (self.device, 2 * PART);
-        let found = self_check::deviation(self, &architecture, opened, views);
+        let found = self.deviation_of(views);
         let found = found.inspect_err(|_| self.compared = Some(Vec::new()))?;
         self.deviation = Some(self.deviation.map_or(found, |before| before.max(found)));
         Ok(())
     }
 
+    fn deviation_of(&mut self, views: usize) -> Result<f64, EngineError> {
+        let architecture = self.architecture.clone();
+        // Examples for three cubes where each unit has one, and more than two parts: what is the same for every cube and
+        // every part need not be compared more often.
+        let opened = (self.device, 2 * UNITS);
+        let found = self_check::deviation(self, &architecture, opened, views)?;
+        let examples = MadeUp::beside(&architecture, 2 * UNITS, views);
+        let (batch, pixels) = (examples.batch(), self.sizes.pixels);
+        // Norms are those of one pass.
+        let most = batch.labels.len();
+        let together = self.run(|engine| engine.examples_together(most, views))?.min(most);
+        let norms = self.norms(&examples.parameters, batch.examples(0..together, pixels))?;
+        examples.check_norms(&architecture, self.device, &norms)?;
+        Ok(found)
+    }
+
+    /// Whether it is one that is compared with the CPU.
+    pub(super) fn is_compared(&self) -> bool {
+        self.compared.is_some()
+    }
+
     /// The norm of every example's gradient as clipping sees it.
-    #[cfg(test)]
     pub(super) fn norms(
         &mut self,
         parameters: &[f32],
@@ -158,7 +194,8 @@ impl GpuEngine {
     pub(super) fn examples_together(&self, examples: usize, views: usize) -> Result<usize, String> {
         let network = self.network(views)?;
         let values = network.lengths.iter().copied().max().unwrap_or(1) * views;
-        let numbers = values.max(network.held_row).max(network.slots).max(1);
+        let sums = network.parameters.div_ceil(PART);
+        let numbers = values.max(network.held_row).max(network.slots).max(sums).max(1);
         let most = self.client.properties().memory.max_page_size as usize / (4 * numbers);
         if most < PART {
             let bytes = 4 * PART * numbers;
@@ -171,6 +208,21 @@ impl GpuEngine {
             return Ok(examples.max(1));
         }
         Ok(asked.min(most / PART * PART))
+    }
+
+    /// That the sums of all parts of a batch fit into one buffer.
+    ///
+    /// # Errors
+    /// [`EngineError::Parts`] if they do not.
+    pub(crate) fn check_parts(&self, examples: usize) -> Result<(), EngineError> {
+        let most = self.client.properties().memory.max_page_size;
+        let bytes = |parts: usize| 4 * (self.sizes.parameters * parts) as u64;
+        let needed = bytes(examples.div_ceil(PART));
+        if needed <= most {
+            return Ok(());
+        }
+        let fitting = PART * (most / bytes(1)) as usize;
+        Err(EngineError::Parts { device: self.device, examples, bytes: needed, most, fitting })
     }
 
     /// The form of its products.
@@ -222,7 +274,7 @@ impl GpuEngine {
         parameters: &'a Buffer,
         input: &'a Buffer,
         parts: (&'a Buffer, usize),
-        ledger: (&'a Buffer, u32),
+        ledger: (&'a Ledger, u32),
         images: usize,
     ) -> Result<Pass<'a>, String> {
         let (network, buffers) = self.placed.as_ref().ok_or("no memory")?;
@@ -252,7 +304,9 @@ impl GpuEngine {
             if !reason.contains("allocate") && !reason.to_lowercase().contains("out of memory") {
                 return EngineError::Failed { device, reason };
             }
-            EngineError::Memory { device, images: self.microbatch, reason }
+            // The first batch may be smaller than what was asked for.
+            let images = if self.asked == 0 { self.microbatch } else { self.asked };
+            EngineError::Memory { device, images: images.min(self.microbatch), reason }
         })
     }
 
@@ -263,6 +317,7 @@ impl GpuEngine {
         };
         if !self.placed.as_ref().is_some_and(fits) {
             self.placed = None;
+            self.asked = images;
             let network = self.network(views)?;
             let buffers = Buffers::new(&self.client, &network, images);
             self.placed = Some((network, buffers));

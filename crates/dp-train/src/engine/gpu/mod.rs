@@ -17,8 +17,10 @@ mod back;
 mod buffers;
 mod engine;
 mod kernels;
+mod ledger;
 mod network;
 mod pass;
+mod rehearsal;
 mod resident;
 mod rig;
 mod shown;
@@ -30,6 +32,7 @@ mod work;
 mod tests;
 
 pub use engine::GpuEngine;
+pub(crate) use kernels::update::FINER;
 pub use resident::StepSeen;
 pub(crate) use resident::{FixedNoise, Resident, ResidentGradient, ResidentSum};
 pub use rig::{DeviceLimits, StepCounts, StepRig};

@@ -13,6 +13,7 @@ use super::kernels::normalization::normalize;
 use super::kernels::pool::pool;
 use super::kernels::product::{Kind, Place, Way};
 use super::kernels::{SIDE, SPAN, UNITS, elementwise};
+use super::ledger::Ledger;
 use super::network::{Clipping, HeldRange, Network, Op};
 use crate::parting::BLOCK;
 
@@ -31,8 +32,8 @@ pub(super) struct Pass<'a> {
     pub(super) input: &'a Buffer,
     /// Where sums of parts go, and which is the first of them.
     pub(super) parts: (&'a Buffer, usize),
-    /// What a kernel that was lost shows in, and the stamp of this pass.
-    pub(super) ledger: (&'a Buffer, u32),
+    /// What kernels enter themselves in, and the stamp of this pass.
+    pub(super) ledger: (&'a Ledger, u32),
     /// Images, every view counted.
     pub(super) images: usize,
 }
@@ -46,58 +47,70 @@ impl Pass<'_> {
             let activation = network.activations[i + 1];
             let length = images * network.lengths[i + 1];
             match *op {
-                Op::Convolution { g, at, pooled, .. } => convolve::launch(
-                    client,
-                    self.product(&g, Way::Forward),
-                    units(),
-                    from,
-                    parameters.argument(),
-                    parameters.argument(),
-                    if pooled { buffers.values[i + 2].argument() } else { to },
-                    buffers.places[i].argument(),
-                    images as u32,
-                    g,
-                    Way::Forward,
-                    at,
-                    tall(g.outer),
-                    activation,
-                    pooled,
-                    network.form.of(&g),
-                ),
-                Op::Normalization { g, at, .. } => normalize::launch(
-                    client,
-                    spread(images * g.groups),
-                    units(),
-                    from,
-                    parameters.argument(),
-                    to,
-                    self.statistics(i),
-                    images as u32,
-                    g,
-                    at,
-                    activation,
-                ),
+                Op::Convolution { g, at, pooled, .. } => self.ledger.0.start(|ledger| {
+                    convolve::launch(
+                        client,
+                        self.product(&g, Way::Forward),
+                        units(),
+                        ledger,
+                        from,
+                        parameters.argument(),
+                        parameters.argument(),
+                        if pooled { buffers.values[i + 2].argument() } else { to },
+                        buffers.places[i].argument(),
+                        images as u32,
+                        g,
+                        Way::Forward,
+                        at,
+                        tall(g.outer),
+                        activation,
+                        pooled,
+                        network.form.of(&g),
+                    );
+                }),
+                Op::Normalization { g, at, .. } => self.ledger.0.start(|ledger| {
+                    normalize::launch(
+                        client,
+                        spread(images * g.groups),
+                        units(),
+                        ledger,
+                        from,
+                        parameters.argument(),
+                        to,
+                        self.statistics(i),
+                        images as u32,
+                        g,
+                        at,
+                        activation,
+                    );
+                }),
                 Op::Pool { done: true, .. } => {}
-                Op::Pool { g, pooling, .. } => pool::launch(
-                    client,
-                    spread(cubes(length)),
-                    units(),
-                    from,
-                    to,
-                    length as u32,
-                    g,
-                    pooling,
-                    activation,
-                ),
-                Op::Activation => elementwise::activate_all::launch(
-                    client,
-                    spread(cubes(length)),
-                    units(),
-                    from,
-                    to,
-                    length as u32,
-                    activation,
-                ),
+                Op::Pool { g, pooling, .. } => self.ledger.0.start(|ledger| {
+                    pool::launch(
+                        client,
+                        spread(cubes(length)),
+                        units(),
+                        ledger,
+                        from,
+                        to,
+                        length as u32,
+                        g,
+                        pooling,
+                        activation,
+                    );
+                }),
+                Op::Activation => self.ledger.0.start(|ledger| {
+                    elementwise::activate_all::launch(
+                        client,
+                        spread(cubes(length)),
+                        units(),
+                        ledger,
+                        from,
+                        to,
+                        length as u32,
+                        activation,
+                    );
+                }),
             }
         }
     }
@@ -106,38 +119,45 @@ impl Pass<'_> {
     pub(super) fn losses(&self, labels: &Buffer) {
         let Self { client, network, buffers, images, .. } = *self;
         let last = network.ops.len();
-        cross_entropy::launch(
-            client,
-            spread(cubes(images)),
-            units(),
-            buffers.values[last].argument(),
-            labels.argument(),
-            buffers.gradient(last).argument(),
-            buffers.measures.argument(),
-            images as u32,
-            network.classes,
-            network.views,
-            network.activations[last],
-        );
+        self.ledger.0.start(|ledger| {
+            cross_entropy::launch(
+                client,
+                spread(cubes(images)),
+                units(),
+                ledger,
+                buffers.values[last].argument(),
+                labels.argument(),
+                buffers.gradient(last).argument(),
+                buffers.measures.argument(),
+                images as u32,
+                network.classes,
+                network.views,
+                network.activations[last],
+            );
+        });
     }
 
     /// Blanks what the pass is to fill, so that nothing old is taken for new.
     fn begin(&self) {
         let Self { client, network, buffers, .. } = *self;
-        let squares = self.examples() * network.slots;
+        let (factors, squares) = (self.examples(), self.examples() * network.slots);
         let parts = self.examples().div_ceil(PART) * network.parameters;
-        begin::launch(
-            client,
-            spread(cubes(squares.max(parts))),
-            units(),
-            buffers.squares.argument(),
-            self.parts.0.argument(),
-            self.ledger.0.argument(),
-            squares as u32,
-            (self.parts.1 * network.parameters) as u32,
-            parts as u32,
-            self.ledger.1,
-        );
+        self.ledger.0.start(|ledger| {
+            begin::launch(
+                client,
+                spread(cubes(squares.max(factors).max(parts))),
+                units(),
+                ledger,
+                buffers.squares.argument(),
+                buffers.factors.argument(),
+                self.parts.0.argument(),
+                squares as u32,
+                factors as u32,
+                (self.parts.1 * network.parameters) as u32,
+                parts as u32,
+                self.ledger.1,
+            );
+        });
     }
 
     /// Back from the logits: sums of parts of clipped gradients.

@@ -13,10 +13,11 @@ use mf_core::Sgd;
 
 use super::buffers::{Buffer, cubes};
 use super::engine::GpuEngine;
-use super::kernels::ledger::{FAILED, UPDATES, WORDS};
 use super::kernels::tally::{TALLIED, tally};
 use super::kernels::update::update;
+use super::ledger::Ledger;
 use super::pass::{PART, spread, units};
+use super::rehearsal;
 use super::shown::{ByteImages, Shown, Stored, check, show};
 use crate::engine::batch::BatchMetrics;
 use crate::engine::error::EngineError;
@@ -31,8 +32,10 @@ pub(crate) struct Resident {
     parameters: Buffer,
     momenta: Buffer,
     stored: Option<Stored>,
+    /// Views of an example that were compared with the host's, if that is done.
+    rehearsed: Vec<usize>,
     tallies: Buffer,
-    ledger: Buffer,
+    pub(super) ledger: Ledger,
     /// Updates since the run was brought here.
     updates: u32,
     /// The engine's.
@@ -60,13 +63,14 @@ pub(crate) struct ResidentSum<'a> {
 }
 
 /// The noise of a step for a device, as multiples of a power of two.
+#[derive(PartialEq)]
 pub(crate) struct FixedNoise {
     /// Of the power of two.
     pub(crate) exponent: i32,
-    /// Low words in two's complement.
-    pub(crate) low: Vec<u32>,
-    /// High words, unless they only go on with the sign.
-    pub(crate) high: Option<Vec<u32>>,
+    /// Low words in two's complement, and behind them the high words if it is `wide`.
+    pub(crate) words: Vec<u32>,
+    /// Whether high words do not only go on with the sign.
+    pub(crate) wide: bool,
     /// What a multiple is worth in a gradient: the power of two over the batch size.
     pub(crate) scale: f32,
 }
@@ -74,7 +78,7 @@ pub(crate) struct FixedNoise {
 /// Without the noise: who sees it can subtract it.
 impl std::fmt::Debug for FixedNoise {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "FixedNoise({} entries, not shown)", self.low.len())
+        write!(f, "FixedNoise({} words, not shown)", self.words.len())
     }
 }
 
@@ -105,6 +109,9 @@ pub struct StepSeen {
 
 impl Resident {
     /// Brings a run to the device, with its data set if it is one of bytes.
+    ///
+    /// # Errors
+    /// [`EngineError`] if it does not fit there, or the device adds noise otherwise than the host.
     pub(crate) fn new(
         engine: &mut GpuEngine,
         parameters: &[f32],
@@ -118,14 +125,18 @@ impl Resident {
         if let Some(images) = images {
             images.check(sizes)?;
         }
+        if engine.is_compared() {
+            rehearsal::check_noise(engine)?;
+        }
         engine.run(|_| {
             let stored = images.map(|images| Stored::new(&client, images));
             Ok(Self {
                 parameters: Buffer::of(&client, parameters),
                 momenta: Buffer::of(&client, momenta),
                 stored,
+                rehearsed: Vec::new(),
                 tallies: Buffer::new(&client, STEPS * TALLIED),
-                ledger: Buffer::of(&client, &[0_u32; WORDS]),
+                ledger: Ledger::new(&client),
                 updates: 0,
                 number,
                 parts: None,
@@ -148,7 +159,8 @@ impl Resident {
     /// The sum over the examples in some slots, of so many views each. Waits for nothing.
     ///
     /// # Errors
-    /// [`EngineError`] if what is shown does not fit the slots, or the device fails.
+    /// [`EngineError`] if what is shown does not fit the slots, the sums do not fit the device, or it fails or does something else
+    /// than the host.
     pub(crate) fn clipped_sum<'a>(
         &'a mut self,
         engine: &mut GpuEngine,
@@ -165,7 +177,8 @@ impl Resident {
         assert!(!self.is_full(), "the device is read before it is full");
         let views = shown.views(slots.len());
         check(self.stored.as_ref(), engine, slots, shown, views)?;
-        engine.compare(views.max(1))?;
+        engine.check_parts(slots.len())?;
+        self.rehearse(engine, views.max(1))?;
         let images = slots.len() * views;
         let row = self.steps.len();
         let parts = engine.run(|engine| {
@@ -183,25 +196,29 @@ impl Resident {
                 let (first, examples) = (i * together, some.len());
                 let images = examples * views;
                 let part = shown.part(first, examples, views, engine.sizes.pixels);
-                let (input, labels) = show(self.stored.as_ref(), engine, some, part, views)?;
+                let (input, labels) =
+                    show(self.stored.as_ref(), engine, &self.ledger, some, part, views)?;
                 let into = (&parts, first / PART);
                 let ledger = (&self.ledger, self.updates + 1);
                 let pass = engine.pass(&self.parameters, &input, into, ledger, images)?;
                 pass.forward();
                 pass.losses(&labels);
                 pass.clipped(clip_norm);
-                tally::launch(
-                    &self.client,
-                    spread(1),
-                    units(),
-                    pass.buffers.measures.argument(),
-                    pass.buffers.marks.argument(),
-                    self.tallies.argument(),
-                    images as u32,
-                    examples as u32,
-                    row as u32,
-                    u32::from(first > 0),
-                );
+                self.ledger.start(|ledger| {
+                    tally::launch(
+                        &self.client,
+                        spread(1),
+                        units(),
+                        ledger,
+                        pass.buffers.measures.argument(),
+                        pass.buffers.marks.argument(),
+                        self.tallies.argument(),
+                        images as u32,
+                        examples as u32,
+                        row as u32,
+                        u32::from(first > 0),
+                    );
+                });
             }
             self.parts = Some(parts.clone());
             Ok(Some(parts))
@@ -213,27 +230,37 @@ impl Resident {
         Ok(ResidentSum { resident: self, parts, count, clip_norm })
     }
 
+    /// Compares what the device makes of examples with so many views with what the host does, before the first of them.
+    fn rehearse(&mut self, engine: &mut GpuEngine, views: usize) -> Result<(), EngineError> {
+        engine.compare(views)?;
+        if let Some(stored) = &self.stored
+            && engine.is_compared()
+            && !self.rehearsed.contains(&views)
+        {
+            rehearsal::check_views(engine, stored, views)?;
+            self.rehearsed.push(views);
+        }
+        Ok(())
+    }
+
     /// Waits for the device, and brings back what only it knew.
     ///
     /// # Errors
-    /// [`EngineError::Failed`] if a sum was not finite, which only a broken device can bring about, or if it fails now.
+    /// [`EngineError::Failed`] if a kernel was lost or a sum was not finite, which only a broken device can bring about, or if it
+    /// fails now.
     pub(crate) fn read(&mut self, engine: &mut GpuEngine) -> Result<ReadBack, EngineError> {
         if self.number != engine.number {
             return Err(EngineError::OtherEngine);
         }
         let found = engine.run(|engine| {
-            let buffers = [&self.parameters, &self.momenta, &self.tallies, &self.ledger];
+            let ledger = self.ledger.words();
+            let buffers = [&self.parameters, &self.momenta, &self.tallies, ledger];
             engine.read(&buffers)
         })?;
         let [parameters, momenta, tallies, ledger] = found.as_slice() else {
             return Err(engine.failed("it read back something else"));
         };
-        let ledger = u32::from_bytes(ledger);
-        if ledger[FAILED] != 0 || ledger[UPDATES] != self.updates {
-            return Err(
-                engine.failed("it lost a kernel, or a sum of clipped gradients was not finite")
-            );
-        }
+        self.ledger.check(ledger).map_err(|reason| engine.failed(&reason))?;
         let rows = f32::from_bytes(tallies).chunks_exact(TALLIED).zip(self.steps.drain(..));
         let steps = rows.map(|(row, [images, examples, empty])| {
             let none = examples == 0 && empty == 0;
@@ -288,37 +315,36 @@ impl ResidentGradient<'_> {
         learning_rate: f32,
     ) -> Result<(), EngineError> {
         let Self { sum: ResidentSum { resident, parts, count, .. }, noise } = self;
-        let FixedNoise { exponent, mut low, high, scale } = noise;
+        let FixedNoise { exponent, mut words, wide, scale } = noise;
         if resident.number != engine.number {
             return Err(EngineError::OtherEngine);
         }
         let stamp = resident.updates + 1;
-        low.push(stamp);
+        words.push(stamp);
         engine.run(|engine| {
-            let wide = high.is_some();
-            let low = engine.upload(&low);
-            let high = high.map_or_else(|| low.clone(), |high| engine.upload(&high));
+            let words = engine.upload(&words);
             let length = resident.parameters.length;
-            update::launch(
-                &resident.client,
-                spread(cubes(length)),
-                units(),
-                parts.argument(),
-                low.argument(),
-                high.argument(),
-                resident.parameters.argument(),
-                resident.momenta.argument(),
-                resident.ledger.argument(),
-                length as u32,
-                stamp,
-                count as u32,
-                exponent,
-                scale,
-                sgd.momentum() as f32,
-                sgd.decay_factor() as f32,
-                learning_rate,
-                wide,
-            );
+            resident.ledger.start(|ledger| {
+                update::launch(
+                    &resident.client,
+                    spread(cubes(length)),
+                    units(),
+                    ledger,
+                    parts.argument(),
+                    words.argument(),
+                    resident.parameters.argument(),
+                    resident.momenta.argument(),
+                    length as u32,
+                    stamp,
+                    count as u32,
+                    exponent,
+                    scale,
+                    sgd.momentum() as f32,
+                    sgd.decay_factor() as f32,
+                    learning_rate,
+                    wide,
+                );
+            });
             Ok(())
         })?;
         resident.updates = stamp;

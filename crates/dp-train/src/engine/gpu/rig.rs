@@ -1,6 +1,7 @@
 //! Steps of training on made-up examples, to be counted and timed. Nothing here is private, and nothing is trained.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -10,12 +11,12 @@ use cubecl::logging::{LaunchObservation, LaunchObserver};
 use cubecl::std::throughput::measure_peak_throughput;
 use cubecl::throughput::{MemoryAccess, ThroughputKey, ThroughputMode};
 use cubecl::{MemoryScope, client::Client};
-use mf_core::Sgd;
+use mf_core::{Method, Participation, Sgd};
 
 use super::engine::GpuEngine;
 use super::kernels::lanes::Form;
 use super::network::Network;
-use super::resident::{FixedNoise, Resident};
+use super::resident::Resident;
 use super::shown::{ByteImages, Shown, ViewPlace};
 use super::traffic::Traffic;
 use super::work::Work;
@@ -24,8 +25,10 @@ use crate::engine::device::Device;
 use crate::engine::error::EngineError;
 use crate::engine::gradient_engine::GradientEngine;
 use crate::engine::options::EngineOptions;
+use crate::mechanism::{Mechanism, MechanismError};
 use crate::model::{Architecture, Shape, initial_parameters};
-use crate::seeds::RunSeed;
+use crate::plan::{Budget, Clipping, DpPlan, PlanRequest};
+use crate::seeds::{NoiseKey, RunSeed};
 
 /// What one step asks of a device.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,7 +66,8 @@ pub struct StepRig {
     architecture: Architecture,
     parameters: Vec<f32>,
     batch: usize,
-    sgd: Sgd,
+    plan: DpPlan,
+    mechanism: Mechanism,
 }
 
 #[derive(Default)]
@@ -113,9 +117,10 @@ impl StepRig {
         };
         let momenta = vec![0.0; parameters.len()];
         let resident = Resident::new(&mut engine, &parameters, &momenta, Some(images))?;
-        let sgd = Sgd::new(1.0, 0.0).map_err(|error| engine.failed(&error.to_string()))?;
+        let planned = planned(batch, parameters.len());
+        let (plan, mechanism) = planned.map_err(|error| engine.failed(&error.to_string()))?;
         let architecture = architecture.clone();
-        Ok(Self { engine, resident, architecture, parameters, batch, sgd })
+        Ok(Self { engine, resident, architecture, parameters, batch, plan, mechanism })
     }
 
     /// What the device is.
@@ -136,10 +141,13 @@ impl StepRig {
         let place = |example| ViewPlace { example, down: 0, right: 0, mirrored: false };
         let places: Vec<ViewPlace> = (0..self.batch as u32).map(place).collect();
         let shown = Shown::Stored(&places);
-        let sum = self.resident.clipped_sum(&mut self.engine, &slots, shown, 1.0)?;
-        let low = vec![0; self.parameters.len()];
-        let noise = FixedNoise { exponent: -30, low, high: None, scale: 0.0 };
-        sum.with_noise(noise).step(&mut self.engine, self.sgd, 0.0)
+        let failed = self.engine.failed("there is no noise for a step");
+        if self.mechanism.next_step() == self.plan.participation().steps() {
+            self.mechanism = noise_of(&self.plan).map_err(|_| failed.clone())?;
+        }
+        let sum = self.resident.clipped_sum(&mut self.engine, &slots, shown, CLIP_NORM)?;
+        let gradient = self.mechanism.privatize_resident(sum).map_err(|_| failed)?;
+        gradient.step(&mut self.engine, self.plan.request().sgd, 0.0)
     }
 
     /// Seconds of so many steps, from the first to the time when the device has made all of them.
@@ -174,8 +182,8 @@ impl StepRig {
         let images = vec![0.0; self.batch * numbers];
         let labels = vec![0; self.batch];
         let batch = Batch::new(&images, &labels);
-        let (plain, summed) = observed(|| self.engine.gradient_sum(&self.parameters, batch));
-        summed?;
+        // A dry run loses every kernel, which the engine notices when all of them are counted.
+        let (plain, _) = observed(|| self.engine.gradient_sum(&self.parameters, batch));
         let once = ["gather", "tally", "update"];
         let beside = |(name, count): (&String, &usize)| {
             once.iter().any(|once| name.to_lowercase().starts_with(once)).then_some(*count)
@@ -203,6 +211,27 @@ impl StepRig {
             launch: peak(ThroughputMode::Launch).map(f64::recip),
         }
     }
+}
+
+const CLIP_NORM: f64 = 1.0;
+
+/// A plan like those of the paper, for as many steps as a measurement has, and its noise.
+fn planned(batch_size: usize, dim: usize) -> Result<(DpPlan, Mechanism), Box<dyn Error>> {
+    let request = PlanRequest::new(
+        Method::Bsr { bands: 16 },
+        Sgd::new(1.0, 0.9)?,
+        Participation::epochs(10, 100)?,
+        Budget { epsilon: 4.0, delta: 1e-5 },
+        Clipping { batch_size, clip_norm: CLIP_NORM },
+        dim,
+    );
+    let plan = request.plan()?;
+    let mechanism = noise_of(&plan)?;
+    Ok((plan, mechanism))
+}
+
+fn noise_of(plan: &DpPlan) -> Result<Mechanism, MechanismError> {
+    Mechanism::new(plan, NoiseKey::fixed(RunSeed(1)))
 }
 
 fn measured(client: &Client, key: ThroughputKey) -> Option<f64> {

@@ -5,7 +5,9 @@ use cubecl::client::Client;
 use super::buffers::{Buffer, cubes};
 use super::engine::GpuEngine;
 use super::kernels::gather::{ABSENT, Cut, gather};
+use super::ledger::Ledger;
 use super::pass::{spread, units};
+use super::rehearsal::Sample;
 use crate::engine::batch::Batch;
 use crate::engine::error::EngineError;
 use crate::engine::sizes::Sizes;
@@ -63,6 +65,8 @@ pub(super) struct Stored {
     table: Buffer,
     pub(super) cut: Cut,
     examples: usize,
+    /// What the host has kept of it, to compare views with.
+    pub(super) sample: Sample,
 }
 
 /// That what is shown is what is in the slots.
@@ -108,6 +112,7 @@ pub(super) fn check(
 pub(super) fn show(
     stored: Option<&Stored>,
     engine: &mut GpuEngine,
+    ledger: &Ledger,
     slots: &[Option<u32>],
     shown: Shown<'_>,
     views: usize,
@@ -122,26 +127,33 @@ pub(super) fn show(
                 let moved = u32::from(place.down) | u32::from(place.right) << 12;
                 [example, moved | u32::from(place.mirrored) << 31]
             };
-            let words: Vec<u32> = places.iter().enumerate().flat_map(words).collect();
+            // No two uploads of a run have the same stamp.
+            let stamp = ledger.started() + 1;
+            let words: Vec<u32> =
+                places.iter().enumerate().flat_map(words).chain([stamp]).collect();
             let length = images * stored.cut.numbers();
             let (input, labels) = (engine.input()?, Buffer::new(&client, slots.len()));
             let places = engine.upload(&words);
             for (i, shard) in stored.shards.iter().enumerate() {
-                gather::launch(
-                    &client,
-                    spread(cubes(length)),
-                    units(),
-                    shard.argument(),
-                    stored.labels.argument(),
-                    stored.table.argument(),
-                    places.argument(),
-                    input.argument(),
-                    labels.argument(),
-                    length as u32,
-                    (i * stored.shard) as u32,
-                    stored.shard as u32,
-                    Cut { views, ..stored.cut },
-                );
+                ledger.start(|ledger| {
+                    gather::launch(
+                        &client,
+                        spread(cubes(length)),
+                        units(),
+                        ledger,
+                        shard.argument(),
+                        stored.labels.argument(),
+                        stored.table.argument(),
+                        places.argument(),
+                        input.argument(),
+                        labels.argument(),
+                        length as u32,
+                        (i * stored.shard) as u32,
+                        stored.shard as u32,
+                        stamp,
+                        Cut { views, ..stored.cut },
+                    );
+                });
             }
             Ok((input, labels))
         }
@@ -163,7 +175,8 @@ impl Stored {
             u32::from_le_bytes(word)
         };
         let cut = Cut { channels, height, width, padding, reflect, views: 1 };
-        let most = client.properties().memory.max_page_size as usize;
+        // Kernels count bytes in 32 bits, however large a buffer may be.
+        let most = (client.properties().memory.max_page_size as usize).min(u32::MAX as usize);
         let shard = (most / cut.numbers()).clamp(1, labels.len().max(1));
         let shards = bytes.chunks(shard * cut.numbers()).map(|bytes| {
             let words: Vec<u32> = bytes.chunks(4).map(word).collect();
@@ -178,6 +191,7 @@ impl Stored {
             table: Buffer::of(client, table),
             cut,
             examples: labels.len(),
+            sample: Sample::of(images, cut.numbers()),
         }
     }
 }
@@ -217,7 +231,7 @@ impl<'a> Shown<'a> {
 
 impl Cut {
     /// Of one image.
-    fn numbers(&self) -> usize {
+    pub(super) fn numbers(&self) -> usize {
         self.channels * self.height * self.width
     }
 }

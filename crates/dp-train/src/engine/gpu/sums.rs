@@ -4,7 +4,7 @@ use cubecl::prelude::CubeElement;
 
 use super::buffers::Buffer;
 use super::engine::GpuEngine;
-use super::kernels::ledger::{FAILED, WORDS};
+use super::ledger::Ledger;
 use super::pass::PART;
 use crate::engine::batch::{Batch, BatchMetrics};
 use crate::engine::error::EngineError;
@@ -35,12 +35,12 @@ impl GpuEngine {
         self.place(images, batch.views)?;
         let (input, labels) = (self.upload(batch.images), self.upload(batch.labels));
         let parts = Buffer::new(&self.client, parameters.length * examples.div_ceil(PART).max(1));
-        let ledger = Buffer::of(&self.client, &[0_u32; WORDS]);
+        let ledger = Ledger::new(&self.client);
         let pass = self.pass(parameters, &input, (&parts, 0), (&ledger, 1), images)?;
         pass.forward();
         pass.losses(&labels);
         let buffers = pass.buffers;
-        let mut wanted = vec![parts.clone(), buffers.measures.clone(), ledger.clone()];
+        let mut wanted = vec![parts.clone(), buffers.measures.clone(), ledger.words().clone()];
         match clip_norm {
             Some(clip_norm) => {
                 pass.clipped(clip_norm);
@@ -49,9 +49,7 @@ impl GpuEngine {
             None => pass.plain(),
         }
         let found = self.read(&wanted.iter().collect::<Vec<_>>())?;
-        if u32::from_bytes(&found[2])[FAILED] != 0 {
-            return Err("it lost a kernel".into());
-        }
+        ledger.check(&found[2])?;
         let floats = |at: usize, length: usize| f32::from_bytes(&found[at])[..length].to_vec();
         let marks = found.get(3).map_or(Vec::new(), |b| u32::from_bytes(b)[..examples].to_vec());
         Ok(Found { parts: floats(0, parts.length), measures: floats(1, 2 * images), marks })
@@ -94,13 +92,13 @@ fn add_measures(metrics: &mut BatchMetrics, measures: &[f32]) {
 
 impl GradientEngine for GpuEngine {
     fn describe(&self) -> EngineDescription {
-        let Self { name, microbatch, .. } = self;
+        let Self { name, compiler, form, microbatch, .. } = self;
         let deviation = self.deviation.map_or(String::new(), |deviation| {
             format!(", within {deviation:.0e} of the CPU engine")
         });
         EngineDescription {
             name: format!("{name}, up to {microbatch} images at a time{deviation}"),
-            arithmetic: format!("own kernels, {name}"),
+            arithmetic: format!("own kernels in {form:?}, {name}, {compiler}"),
         }
     }
 
@@ -122,11 +120,13 @@ impl GradientEngine for GpuEngine {
                 let count = images.len() / pixels;
                 engine.place(count, 1)?;
                 let input = engine.upload(images);
-                // A forward pass has neither sums nor a ledger.
-                let pass = engine.pass(&parameters, &input, (&input, 0), (&input, 0), count)?;
+                let ledger = Ledger::new(&engine.client);
+                // A forward pass has no sums.
+                let pass = engine.pass(&parameters, &input, (&input, 0), (&ledger, 0), count)?;
                 pass.forward();
                 let last = pass.buffers.values[pass.network.ops.len()].clone();
-                let found = engine.read(&[&last])?;
+                let found = engine.read(&[&last, ledger.words()])?;
+                ledger.check(&found[1])?;
                 logits.copy_from_slice(&f32::from_bytes(&found[0])[..logits.len()]);
             }
             Ok(())

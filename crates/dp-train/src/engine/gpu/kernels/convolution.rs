@@ -17,6 +17,7 @@ use cubecl::prelude::*;
 use super::activation::{Activation, activate, derivative};
 use super::geometry::Geometry;
 use super::lanes::{self, Form};
+use super::ledger::enter;
 use super::order::goes_before;
 use super::product::Way;
 use super::tile::add_product;
@@ -51,6 +52,7 @@ fn pixel_of(
 #[cube(launch)]
 #[expect(clippy::too_many_arguments, reason = "those of a kernel")]
 pub(crate) fn convolve(
+    ledger: &mut [u32],
     from: &[f32],
     parameters: &[f32],
     seen: &[f32],
@@ -65,6 +67,7 @@ pub(crate) fn convolve(
     #[comptime] pooled: bool,
     #[comptime] form: Form,
 ) {
+    enter(ledger);
     if comptime!(form == Form::Lanes) {
         lanes::convolution::convolve(
             from, parameters, seen, to, places, images, g, way, at, activation, pooled,

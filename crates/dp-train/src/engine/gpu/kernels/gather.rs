@@ -3,6 +3,7 @@
 use cubecl::prelude::*;
 
 use super::elementwise::position;
+use super::ledger::{FAILED, enter};
 
 /// How a view is cut out of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,9 +41,10 @@ fn pixel(
 }
 
 /// One number of one view, if its example is one of those in `bytes`: `first` and `count - 1` behind it. A place is two words: the example, and its move down, its move right (12 bits each) and,
-/// in the highest bit, whether it is mirrored. `table` is what a model sees of a byte.
+/// in the highest bit, whether it is mirrored. Behind the places stands their stamp. `table` is what a model sees of a byte.
 #[cube(launch)]
 pub(crate) fn gather(
+    ledger: &mut [u32],
     bytes: &[u32],
     labels: &[u32],
     table: &[f32],
@@ -52,10 +54,15 @@ pub(crate) fn gather(
     length: u32,
     first: u32,
     count: u32,
+    stamp: u32,
     #[comptime] cut: Cut,
 ) {
+    enter(ledger);
     let index = position();
     let numbers = comptime!(cut.channels * cut.height * cut.width);
+    if index == 0 && places[2 * (length as usize / numbers)] != stamp {
+        ledger[FAILED] = 1u32;
+    }
     if index < length as usize {
         let image = index / numbers;
         let at = index % numbers;

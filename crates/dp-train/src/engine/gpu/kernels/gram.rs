@@ -14,6 +14,7 @@ use cubecl::prelude::*;
 
 use super::geometry::Geometry;
 use super::lanes::{self, Form};
+use super::ledger::enter;
 use super::reduction::sum_of_units;
 use super::window::pixel_under;
 use super::{DEEP, UNITS};
@@ -57,6 +58,7 @@ pub(crate) fn terms(g: &Geometry, positions: usize, form: Form) -> usize {
 /// One tile of pairs, or what they lost: slot `CUBE_POS_X` of group `CUBE_POS_Y` of example `CUBE_POS_Z`.
 #[cube(launch)]
 pub(crate) fn gram(
+    ledger: &mut [u32],
     x: &[f32],
     dy: &[f32],
     squares: &mut [f32],
@@ -68,6 +70,7 @@ pub(crate) fn gram(
     #[comptime] slots: usize,
     #[comptime] form: Form,
 ) {
+    enter(ledger);
     let positions = comptime!(views * g.area());
     let tiles = comptime!(tiles(positions));
     let last = comptime!(self::slots(&g, positions, form) - 1);

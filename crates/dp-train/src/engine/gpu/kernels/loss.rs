@@ -7,10 +7,12 @@ use cubecl::prelude::*;
 use super::activation::{Activation, derivative};
 use super::elementwise::position;
 use super::gather::ABSENT;
+use super::ledger::enter;
 
 /// One image: `measures` gets its loss and 1 if it is classified correctly.
 #[cube(launch)]
 pub(crate) fn cross_entropy(
+    ledger: &mut [u32],
     logits: &[f32],
     labels: &[u32],
     gradients: &mut [f32],
@@ -20,6 +22,7 @@ pub(crate) fn cross_entropy(
     #[comptime] views: usize,
     #[comptime] activation: Activation,
 ) {
+    enter(ledger);
     let image = position();
     if image < images as usize {
         let start = image * classes;

@@ -6,6 +6,7 @@ use cubecl::prelude::*;
 
 use super::activation::{Activation, activate, derivative};
 use super::geometry::Geometry;
+use super::ledger::enter;
 use super::product::Place;
 use super::reduction::sum_of_units;
 use super::{SPAN, UNITS};
@@ -16,6 +17,7 @@ const EPSILON: f32 = 1e-5;
 /// One group of one image. `g.inner` channels in `g.groups` groups.
 #[cube(launch)]
 pub(crate) fn normalize(
+    ledger: &mut [u32],
     from: &[f32],
     parameters: &[f32],
     to: &mut [f32],
@@ -25,6 +27,7 @@ pub(crate) fn normalize(
     #[comptime] at: usize,
     #[comptime] activation: Activation,
 ) {
+    enter(ledger);
     let area = comptime!(g.plane());
     let length = comptime!(g.inner * g.plane());
     let channels = comptime!(g.groups * g.inner);
@@ -71,6 +74,7 @@ pub(crate) fn normalize(
 #[cube(launch)]
 #[expect(clippy::too_many_arguments, reason = "buffers and sizes of one kernel")]
 pub(crate) fn normalize_back(
+    ledger: &mut [u32],
     from: &[f32],
     dy: &[f32],
     parameters: &[f32],
@@ -88,6 +92,7 @@ pub(crate) fn normalize_back(
     #[comptime] activation: Activation,
     #[comptime] first_layer: bool,
 ) {
+    enter(ledger);
     let area = comptime!(g.plane());
     let inner = comptime!(g.inner);
     let channels = comptime!(g.groups * g.inner);

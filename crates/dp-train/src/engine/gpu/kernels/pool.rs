@@ -7,6 +7,7 @@ use super::activation::{Activation, activate, derivative};
 use super::elementwise::position;
 use super::geometry::{Geometry, tall};
 use super::lanes::{self, Form};
+use super::ledger::enter;
 use super::order::goes_before;
 use super::window::output_over;
 use super::{SIDE, UNITS};
@@ -44,6 +45,7 @@ fn largest(
 /// One number of the output.
 #[cube(launch)]
 pub(crate) fn pool(
+    ledger: &mut [u32],
     from: &[f32],
     to: &mut [f32],
     length: u32,
@@ -51,6 +53,7 @@ pub(crate) fn pool(
     #[comptime] pooling: Pooling,
     #[comptime] activation: Activation,
 ) {
+    enter(ledger);
     let index = position();
     if index < length as usize {
         let plane = index / comptime!(g.area()) * comptime!(g.plane());
@@ -78,6 +81,7 @@ pub(crate) fn pool(
 /// One number of the input's gradient: over all windows that hold it.
 #[cube(launch)]
 pub(crate) fn unpool(
+    ledger: &mut [u32],
     from: &[f32],
     dy: &[f32],
     to: &mut [f32],
@@ -86,6 +90,7 @@ pub(crate) fn unpool(
     #[comptime] pooling: Pooling,
     #[comptime] activation: Activation,
 ) {
+    enter(ledger);
     let index = position();
     if index < length as usize {
         let channel = index / comptime!(g.plane());
@@ -151,6 +156,7 @@ pub(crate) fn word_of_tile(
 /// The four numbers of one window of the gradient of the convolution `g` before its activation, from that of the maximum: `seen`.
 #[cube(launch)]
 pub(crate) fn unpool_places(
+    ledger: &mut [u32],
     seen: &[f32],
     places: &[u32],
     dy: &[f32],
@@ -160,6 +166,7 @@ pub(crate) fn unpool_places(
     #[comptime] activation: Activation,
     #[comptime] form: Form,
 ) {
+    enter(ledger);
     let index = position();
     if index < length as usize {
         let windows = comptime!(g.area() / 4);

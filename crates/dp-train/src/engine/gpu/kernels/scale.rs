@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 
 use super::elementwise::position;
-use super::ledger::{FAILED, STAMP};
+use super::ledger::{FAILED, STAMP, enter};
 
 /// Squared norms above it, 1e37 as bits, count as not finite: they are about to overflow. Numbers below zero and what is
 /// not a number have larger bits.
@@ -13,10 +13,10 @@ const LARGEST: u32 = 0x7cf0_bdc2;
 /// is not finite; `marks` 1 if it was clipped, 2 if it is not finite.
 #[cube(launch)]
 pub(crate) fn scale(
+    ledger: &mut [u32],
     squares: &[f32],
     factors: &mut [f32],
     marks: &mut [u32],
-    ledger: &mut [u32],
     examples: u32,
     stamp: u32,
     clip_norm: f32,
@@ -25,6 +25,7 @@ pub(crate) fn scale(
     root_error: f32,
     #[comptime] slots: usize,
 ) {
+    enter(ledger);
     let example = position();
     if example < examples as usize {
         let mut sum = 0.0f32;

@@ -3,12 +3,14 @@
 use cubecl::prelude::*;
 
 use super::elementwise::position;
+use super::ledger::enter;
 use super::product::Place;
 
 /// One weight of one part, which is row `first_part + CUBE_POS_Y`: `to[part] = sum_j factor_j held[j]` over the part's examples, `together` of them. An example with
 /// factor 0 is left out whatever it holds. In a plain sum all factors are 1.
 #[cube(launch)]
 pub(crate) fn held_sum(
+    ledger: &mut [u32],
     held: &[f32],
     factors: &[f32],
     to: &mut [f32],
@@ -20,6 +22,7 @@ pub(crate) fn held_sum(
     #[comptime] place: Place,
     #[comptime] plain: bool,
 ) {
+    enter(ledger);
     let weight = position();
     if weight < length as usize {
         let first = CUBE_POS_Y * together;

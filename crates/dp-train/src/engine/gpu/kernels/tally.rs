@@ -3,6 +3,7 @@
 use cubecl::prelude::*;
 
 use super::UNITS;
+use super::ledger::enter;
 use super::reduction::sum_of_units;
 
 /// Numbers of a step: the sum of losses, correct images, clipped examples, examples that are not finite.
@@ -11,6 +12,7 @@ pub(crate) const TALLIED: usize = 4;
 /// One cube adds up a step, or more of one. Counts are exact below 2^24.
 #[cube(launch)]
 pub(crate) fn tally(
+    ledger: &mut [u32],
     measures: &[f32],
     marks: &[u32],
     to: &mut [f32],
@@ -19,6 +21,7 @@ pub(crate) fn tally(
     row: u32,
     more: u32,
 ) {
+    enter(ledger);
     let mut loss = 0.0f32;
     let mut correct = 0.0f32;
     for block in 0..(images as usize).div_ceil(UNITS) {

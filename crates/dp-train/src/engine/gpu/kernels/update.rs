@@ -8,7 +8,7 @@
 use cubecl::prelude::*;
 
 use super::elementwise::position;
-use super::ledger::{FAILED, STAMP, UPDATES};
+use super::ledger::{FAILED, STAMP, enter};
 
 /// `a + b` of two whole numbers of 64 bits, each a low and a high word in two's complement.
 #[cube]
@@ -63,17 +63,33 @@ fn float(low: u32, high: u32) -> f32 {
     select(below, 0.0f32 - size, size)
 }
 
+/// How many bits finer than the noise the sums of parts are.
+pub(crate) const FINER: u32 = 4;
+const HALF: u32 = 1 << (FINER - 1);
+const REST: u32 = 32 - FINER;
+/// What a negative number begins with when it is shifted.
+const SIGN: u32 = u32::MAX << REST;
+
+/// The nearest multiple of `2^FINER`, over `2^FINER`, of a number of less than 62 bits.
+#[cube]
+fn coarser(low: u32, high: u32) -> (u32, u32) {
+    let raised = low + HALF;
+    let high = high + select(raised < low, 1u32, 0u32);
+    let sign = select(high >> 31u32 == 1u32, SIGN, 0u32);
+    (raised >> FINER | high << REST, high >> FINER | sign)
+}
+
 /// One parameter: `x = (sum of parts + noise) scale`, `m = momentum m + x`, `theta = decay theta - rate m`. `noise` are low
-/// words, and `noise_high` high ones if `wide`, otherwise the sign goes on. Behind the
-/// noise stands its stamp. The ledger says so if that or the sums' is another, or a part is not finite.
+/// words and behind them high ones if `wide`; otherwise the sign goes on. Last comes its stamp. Parts are rounded to
+/// multiples of `2^(exponent - FINER)`, and their sum to those of `2^exponent`, which the noise is. The ledger says so if
+/// the noise's stamp or the sums' is another, or a part is not finite.
 #[cube(launch)]
 pub(crate) fn update(
+    ledger: &mut [u32],
     parts: &[f32],
     noise: &[u32],
-    noise_high: &[u32],
     parameters: &mut [f32],
     momenta: &mut [f32],
-    ledger: &mut [u32],
     length: u32,
     stamp: u32,
     count: u32,
@@ -84,24 +100,22 @@ pub(crate) fn update(
     rate: f32,
     #[comptime] wide: bool,
 ) {
+    enter(ledger);
     let index = position();
+    let length = length as usize;
     if index == 0 {
-        ledger[UPDATES] += 1u32;
         // An empty batch has no pass, and so no stamp.
         let stale = count > 0u32 && ledger[STAMP] != stamp;
-        if noise[length as usize] != stamp || stale {
+        if noise[length * comptime!(if wide { 2usize } else { 1usize })] != stamp || stale {
             ledger[FAILED] = 1u32;
         }
     }
-    if index < length as usize {
-        let mut low = noise[index];
-        let mut high = select(low >> 31u32 == 1u32, 0xffff_ffffu32, 0u32);
-        if wide {
-            high = noise_high[index];
-        }
+    if index < length {
+        let mut low = 0u32;
+        let mut high = 0u32;
         for part in 0..count {
-            let part = parts[part as usize * length as usize + index];
-            let (more, more_high, fits) = whole(part, exponent);
+            let part = parts[part as usize * length + index];
+            let (more, more_high, fits) = whole(part, exponent - comptime!(FINER as i32));
             let (sum, sum_high) = add(low, high, more, more_high);
             low = sum;
             high = sum_high;
@@ -109,6 +123,13 @@ pub(crate) fn update(
                 ledger[FAILED] = 1u32;
             }
         }
+        let (low, high) = coarser(low, high);
+        let more = noise[index];
+        let mut more_high = select(more >> 31u32 == 1u32, 0xffff_ffffu32, 0u32);
+        if wide {
+            more_high = noise[length + index];
+        }
+        let (low, high) = add(low, high, more, more_high);
         let moved = momentum * momenta[index] + float(low, high) * scale;
         momenta[index] = moved;
         parameters[index] = decay * parameters[index] - rate * moved;

@@ -10,6 +10,7 @@ use cubecl::prelude::*;
 
 use super::geometry::Geometry;
 use super::lanes::{self, Form};
+use super::ledger::enter;
 use super::product::{Kind, Place};
 use super::reduction::sum_of_units;
 use super::tile::add_product;
@@ -20,6 +21,7 @@ use super::{DEEP, SIDE, UNITS};
 #[cube(launch)]
 #[expect(clippy::too_many_arguments, reason = "those of a kernel")]
 pub(crate) fn weight_gradient(
+    ledger: &mut [u32],
     x: &[f32],
     dy: &[f32],
     factors: &[f32],
@@ -35,6 +37,7 @@ pub(crate) fn weight_gradient(
     #[comptime] tall: usize,
     #[comptime] form: Form,
 ) {
+    enter(ledger);
     if comptime!(form == Form::Lanes) {
         lanes::weight_gradient::weight_gradient(
             x, dy, factors, to, squares, images, together, first_part, g, kind, place, views,

@@ -24,9 +24,10 @@ fn one_example_moves_the_sum_by_at_most_the_clip_norm() {
     let Some(gpu) = gpu() else { return };
     let parameters = initial_parameters(&mixed(), RunSeed(5)).iter().map(|p| 2.0 * p).collect();
     let case = Case::with(mixed(), parameters, 20);
-    let mut engine = case.engine(gpu, 0);
     let pixels = case.architecture.input().len();
-    for clip in [1e-18, 1e-4, 0.1, 1.0] {
+    let clips = [1e-18, 1e-4, 0.1, 1.0];
+    for (form, clip) in forms(gpu).into_iter().flat_map(|form| clips.map(|clip| (form, clip))) {
+        let mut engine = case.engine_in(form, gpu);
         for example in [0, 7] {
             let image = &case.images[example * pixels..][..pixels];
             let one = Batch::new(image, &case.labels[example..=example]);
@@ -71,15 +72,17 @@ fn views_are_averaged_before_their_mean_is_clipped() {
             let factor = (clip / norm(mean)).min(1.0);
             expected.iter_mut().zip(mean).for_each(|(s, g)| *s += factor * g);
         }
-        let mut engine = case.engine(gpu, 0);
         let batch = Batch::new(&case.images, &labels).with_views(views);
-        let (sum, metrics) = engine.clipped_sum(&case.parameters, batch, clip).unwrap();
-        assert_eq!((sum.counts().examples, metrics.images), (6, 6 * views));
-        let error = distance(&sum.into_values(), &expected) / norm(&expected);
-        assert!(error < 3e-4, "{views} views: {error:e}");
-        let (plain, _) = engine.gradient_sum(&case.parameters, batch).unwrap();
-        let error = distance(&plain, &case.sum(|_| 1.0)) / norm(&case.sum(|_| 1.0));
-        assert!(error < 1e-5, "{views} views: {error:e}");
+        for form in forms(gpu) {
+            let mut engine = case.engine_in(form, gpu);
+            let (sum, metrics) = engine.clipped_sum(&case.parameters, batch, clip).unwrap();
+            assert_eq!((sum.counts().examples, metrics.images), (6, 6 * views));
+            let error = distance(&sum.into_values(), &expected) / norm(&expected);
+            assert!(error < 3e-4, "{form:?}, {views} views: {error:e}");
+            let (plain, _) = engine.gradient_sum(&case.parameters, batch).unwrap();
+            let error = distance(&plain, &case.sum(|_| 1.0)) / norm(&case.sum(|_| 1.0));
+            assert!(error < 1e-5, "{form:?}, {views} views: {error:e}");
+        }
     }
 }
 
@@ -91,8 +94,13 @@ const EXTREMES: [f32; 8] =
 fn examples_that_are_not_finite_contribute_zero_and_end_nothing() {
     let Some(gpu) = gpu() else { return };
     let case = Case::new(mixed(), 4);
+    for form in forms(gpu) {
+        extremes(&case, &mut case.engine_in(form, gpu));
+    }
+}
+
+fn extremes(case: &Case, engine: &mut GpuEngine) {
     let pixels = case.architecture.input().len();
-    let mut engine = case.engine(gpu, 0);
     let kept = [&case.images[..pixels], &case.images[2 * pixels..]].concat();
     let labels = [&case.labels[..1], &case.labels[2..]].concat();
     for extreme in EXTREMES {
@@ -136,17 +144,22 @@ fn has_ghost_convolution(architecture: &Architecture) -> bool {
 #[test]
 fn attacks_on_ghost_norms_and_on_the_sums_of_a_block_stay_within_the_allowance() {
     let Some(gpu) = gpu() else { return };
-    let options = EngineOptions::default();
-    let attack = Vanishing::new();
-    assert!(has_ghost_convolution(&attack.architecture));
-    attack.run(&mut GpuEngine::new(&attack.architecture, gpu, options).unwrap());
-    let attack = Cancelling::new();
-    assert!(has_ghost_convolution(&attack.architecture));
-    let worst = attack.run(&mut GpuEngine::new(&attack.architecture, gpu, options).unwrap(), 60);
-    println!("cancellation: excess {worst:.1e}");
-    assert!(worst > -1e-3, "the example is not in the sum: {worst:e}");
-    // The rest is for the rounding to the grid on which noise is added.
-    assert!(worst <= 0.75 * SUM_ROUNDING, "{worst:e} more than the clip norm");
+    let engine = |architecture: &Architecture, form| {
+        let mut engine = GpuEngine::new(architecture, gpu, EngineOptions::default()).unwrap();
+        engine.set_form(form);
+        engine
+    };
+    let (vanishing, cancelling) = (Vanishing::new(), Cancelling::new());
+    assert!(has_ghost_convolution(&vanishing.architecture));
+    assert!(has_ghost_convolution(&cancelling.architecture));
+    for form in forms(gpu) {
+        vanishing.run(&mut engine(&vanishing.architecture, form));
+        let worst = cancelling.run(&mut engine(&cancelling.architecture, form), 60);
+        println!("cancellation: excess {worst:.1e} in {form:?}");
+        assert!(worst > -1e-3, "the example is not in the sum: {worst:e}");
+        // The rest is for the rounding to the grid on which noise is added.
+        assert!(worst <= 0.75 * SUM_ROUNDING, "{form:?}: {worst:e} more than the clip norm");
+    }
 }
 
 #[test]
@@ -158,11 +171,15 @@ fn no_example_moves_a_sum_by_more_than_the_noise_allows_for() {
         classifier((3, 4, 4), layers)
     };
     let mut worst = f64::NEG_INFINITY;
-    for (architecture, examples, views) in [(held(), 100, 1), (ghosts(), 120, 1), (held(), 40, 3)] {
-        let parameters = initial_parameters(&architecture, RunSeed(2));
-        let (images, labels) = batch(&architecture, examples * views);
+    let shapes = [(held(), 100, 1), (ghosts(), 120, 1), (held(), 40, 3)];
+    let cases =
+        forms(gpu).into_iter().flat_map(|form| shapes.iter().map(move |shape| (form, shape)));
+    for (form, &(ref architecture, examples, views)) in cases {
+        let parameters = initial_parameters(architecture, RunSeed(2));
+        let (images, labels) = batch(architecture, examples * views);
         let pixels = architecture.input().len();
-        let mut engine = GpuEngine::new(&architecture, gpu, EngineOptions::default()).unwrap();
+        let mut engine = GpuEngine::new(architecture, gpu, EngineOptions::default()).unwrap();
+        engine.set_form(form);
         for alike in [true, false] {
             let one = |i: usize| if alike { 0 } else { i };
             let images: Vec<f32> = (0..examples * views)

@@ -4,11 +4,12 @@ use std::io::Write;
 
 use super::GpuEngine;
 use super::kernels::lanes::Form;
+use super::kernels::{SPAN, UNITS};
 use crate::engine::cases::{
     batch, classifier, conv, convnet, convnet_tanh, distance, grouped, norm, wide,
 };
 use crate::engine::reference::{self, Example};
-use crate::engine::{Batch, BatchMetrics, Device, EngineOptions, GradientEngine};
+use crate::engine::{Batch, BatchMetrics, Device, Engine, EngineOptions, GradientEngine};
 use crate::gradient::ClipCounts;
 use crate::model::{Architecture, Layer, Shape, initial_parameters};
 use crate::seeds::RunSeed;
@@ -135,7 +136,7 @@ impl Case {
 
 /// The forms that products can have here: tiles everywhere, and what suits the device.
 fn forms(gpu: Device) -> Vec<Form> {
-    let own = super::adapter::open(gpu, None).unwrap().2;
+    let own = super::adapter::open(gpu, None).unwrap().form;
     if own == Form::Tiles { vec![own] } else { vec![own, Form::Tiles] }
 }
 
@@ -231,18 +232,54 @@ fn both_convnets_and_one_with_normalization_agree_with_the_definition() {
 fn a_device_is_compared_with_the_cpu_when_it_is_opened() {
     let Some(gpu) = gpu() else { return };
     let model = &stacks()[0];
-    let engine = GpuEngine::new(model, gpu, EngineOptions::default()).unwrap();
-    let engine = engine.checked().unwrap();
+    let mut engine = GpuEngine::open(model, gpu, EngineOptions::default()).unwrap();
     assert!(engine.describe().name.contains("of the CPU engine"), "{:?}", engine.describe());
+    // What a run is bound to says what makes programs out of the kernels.
+    let arithmetic = engine.describe().arithmetic;
+    assert!(arithmetic.contains("wgpu<") && arithmetic.contains("own kernels in "), "{arithmetic}");
+    let before = engine.deviation.unwrap();
+    engine.compare(3).unwrap();
+    assert!(engine.deviation.unwrap() >= before);
+}
+
+#[test]
+fn grids_that_need_a_second_axis_agree_with_the_cpu() {
+    let Some(gpu) = gpu() else { return };
+    let mean = Layer::AvgPool2d { kernel: 8, stride: 8 };
+    let layers = vec![conv(1, 3, 3, 1, 1), Layer::Relu, mean, Layer::Tanh];
+    let model = classifier((1, 32, 32), layers);
+    // Tiles of 64 pixels.
+    let examples = SPAN * UNITS / 1024 + 40;
+    let parameters = initial_parameters(&model, RunSeed(5));
+    let (images, labels) = batch(&model, examples);
+    let batch = Batch::new(&images, &labels);
+    let mut cpu = Engine::new(&model, EngineOptions::default()).unwrap();
+    let (expected, of_cpu) = cpu.clipped_sum(&parameters, batch, 0.3).unwrap();
+    let expected = expected.into_values();
+    for form in forms(gpu) {
+        let options = EngineOptions { microbatch: examples, ..EngineOptions::default() };
+        let mut engine = GpuEngine::new(&model, gpu, options).unwrap();
+        engine.set_form(form);
+        let (found, metrics) = engine.clipped_sum(&parameters, batch, 0.3).unwrap();
+        let error = distance(&found.into_values(), &expected) / norm(&expected);
+        assert!(error < 1e-3, "{form:?}: {error:e}");
+        assert!((metrics.loss_sum - of_cpu.loss_sum).abs() < 1e-4 * of_cpu.loss_sum);
+    }
 }
 
 #[test]
 fn too_little_memory_says_which_microbatch_needs_half() {
     let Some(gpu) = gpu() else { return };
-    let mut engine = GpuEngine::new(&stacks()[0], gpu, EngineOptions::default()).unwrap();
+    let model = &stacks()[0];
+    let mut engine = GpuEngine::new(model, gpu, EngineOptions::default()).unwrap();
     let refused = |_: &mut GpuEngine| Err::<(), _>("can't allocate buffer of size: 9".to_owned());
     let error = engine.run(refused).unwrap_err();
     assert!(error.to_string().contains("engine.microbatch = 256"), "{error}");
+    // A batch is smaller than what may go through the network together.
+    let case = Case::new(model.clone(), 48);
+    engine.clipped_sum(&case.parameters, case.batch(), 1.0).unwrap();
+    let error = engine.run(refused).unwrap_err();
+    assert!(error.to_string().contains("engine.microbatch = 24"), "{error}");
     let error = engine.run(|_| -> Result<(), String> { panic!("a driver's") }).unwrap_err();
     assert!(error.to_string().contains("failed: a driver's"), "{error}");
 }
