@@ -24,6 +24,8 @@ pub mod checkpoint;
 mod descent;
 pub mod non_private;
 #[cfg(feature = "gpu")]
+mod noise_ahead;
+#[cfg(feature = "gpu")]
 pub mod resident;
 
 use average::{Average, AverageError, Running};

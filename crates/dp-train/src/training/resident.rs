@@ -2,11 +2,16 @@
 //!
 //! The same steps as those of [`Training`], and the same order, ledger, noise and checkpoints; only the arithmetic of
 //! gradients and of the update is the device's. Nothing is waited for within a step: while the device computes the sum of a
-//! step, the CPU draws its noise.
+//! step, a thread draws the noise of the next one.
 
+use super::descent::Descent;
+use super::noise_ahead::NoiseAhead;
 use super::{Training, TrainingError};
 use crate::engine::{ByteImages, EngineError, GpuEngine, Resident, Shown, StepSeen};
+use crate::ledger::Ledger;
 use crate::parting::Parting;
+use crate::plan::{DpPlan, Sampling};
+use crate::update::Momentum;
 
 /// A run on a device. [`read`](Self::read) gives it back as a [`Training`], with all that the device did.
 ///
@@ -15,26 +20,97 @@ use crate::parting::Parting;
 /// private.
 #[derive(Debug)]
 pub struct ResidentTraining {
-    training: Training,
+    run: Run,
     resident: Resident,
     parting: Parting,
     ended: bool,
 }
 
+/// Who has the mechanism.
+#[derive(Debug)]
+enum Run {
+    /// The training, as it was read.
+    Whole(Box<Training>),
+    /// A thread, which draws ahead.
+    UnderWay(Box<UnderWay>),
+    /// Nobody, between the two.
+    Moving,
+}
+
+/// A training without its mechanism.
+#[derive(Debug)]
+struct UnderWay {
+    plan: DpPlan,
+    descent: Descent,
+    ledger: Ledger,
+    noise: NoiseAhead,
+}
+
+impl Run {
+    /// The run with its mechanism on a thread.
+    fn under_way(&mut self) -> &mut UnderWay {
+        *self = match std::mem::replace(self, Self::Moving) {
+            Self::Whole(training) => {
+                let Training { plan, descent, mechanism, ledger } = *training;
+                let noise = NoiseAhead::of(mechanism);
+                Self::UnderWay(Box::new(UnderWay { plan, descent, ledger, noise }))
+            }
+            run => run,
+        };
+        match self {
+            Self::UnderWay(run) => run,
+            Self::Whole(_) | Self::Moving => unreachable!("{MOVING}"),
+        }
+    }
+
+    /// The run as a whole, as if no noise had been drawn ahead.
+    fn whole(&mut self) -> &mut Training {
+        *self = match std::mem::replace(self, Self::Moving) {
+            Self::UnderWay(run) => {
+                let UnderWay { plan, descent, ledger, noise } = *run;
+                let mechanism = noise.stop();
+                Self::Whole(Box::new(Training { plan, descent, mechanism, ledger }))
+            }
+            run => run,
+        };
+        match self {
+            Self::Whole(training) => training,
+            Self::UnderWay(_) | Self::Moving => unreachable!("{MOVING}"),
+        }
+    }
+
+    /// What is here, wherever the mechanism is.
+    fn here(&self) -> (&DpPlan, &Descent) {
+        match self {
+            Self::Whole(training) => (&training.plan, &training.descent),
+            Self::UnderWay(run) => (&run.plan, &run.descent),
+            Self::Moving => unreachable!("{MOVING}"),
+        }
+    }
+}
+
+const MOVING: &str = "a panic has ended the run";
+
 impl ResidentTraining {
     /// Brings a run to the engine's device, with its data set if it is one of bytes.
     ///
     /// # Errors
-    /// [`EngineError`] if it does not fit there.
+    /// [`EngineError`] if it does not fit there, or the device adds noise otherwise than the host.
     pub fn new(
         training: Training,
         engine: &mut GpuEngine,
         images: Option<ByteImages<'_>>,
     ) -> Result<Self, EngineError> {
+        let request = training.plan().request();
+        // Parts of secret batches leave places empty, and the batches are not all of one size.
+        let more =
+            if request.sampling == Sampling::FixedOrder { 0 } else { request.batch_size / 2 };
+        engine.check_parts(request.batch_size + more)?;
         let (parameters, momentum) = (training.parameters(), training.descent.momentum.buffer());
         let resident = Resident::new(engine, parameters, momentum, images)?;
         let parting = Parting::of(training.plan().request());
-        Ok(Self { training, resident, parting, ended: false })
+        let run = Run::Whole(Box::new(training));
+        Ok(Self { run, resident, parting, ended: false })
     }
 
     /// Takes one step. `show` is called with the step and its slots, and shows the example of every slot, all of its views.
@@ -49,20 +125,26 @@ impl ResidentTraining {
         engine: &mut GpuEngine,
         show: impl FnOnce(usize, &[Option<u32>]) -> Result<Shown<'s>, E>,
     ) -> Result<(), E> {
-        let Self { training: Training { plan, descent, mechanism, ledger, .. }, resident, .. } =
-            self;
-        let step = mechanism.next_step();
-        if self.ended || ledger.next_step() != step || descent.taken != step || resident.is_full() {
+        if self.ended || self.resident.is_full() {
             return Err(TrainingError::Ended.into());
         }
         self.ended = true;
+        let UnderWay { plan, descent, ledger, noise } = self.run.under_way();
+        let (resident, step) = (&mut self.resident, descent.taken);
+        if ledger.next_step() != step {
+            return Err(TrainingError::Ended.into());
+        }
         let batch = descent.batches.batch(step);
         ledger.record(step, &batch).map_err(TrainingError::from)?;
         let slots = self.parting.slots(&batch).map_err(TrainingError::from)?;
         let shown = show(step, &slots)?;
         let request = plan.request();
         let sum = resident.clipped_sum(engine, &slots, shown, request.clip_norm)?;
-        let gradient = mechanism.privatize_resident(sum).map_err(TrainingError::from)?;
+        let noise = noise.next()?;
+        if noise.step() != step {
+            return Err(TrainingError::Ended.into());
+        }
+        let gradient = noise.privatize(sum).map_err(TrainingError::from)?;
         gradient.step(engine, request.sgd, descent.rates.at(step))?;
         descent.taken += 1;
         if let Some(average) = &mut descent.average {
@@ -82,12 +164,12 @@ impl ResidentTraining {
     ) -> Result<(&Training, Vec<StepSeen>), EngineError> {
         let ended = std::mem::replace(&mut self.ended, true);
         let found = self.resident.read(engine)?;
-        let descent = &mut self.training.descent;
-        descent.parameters = found.parameters;
-        descent.momentum =
-            crate::update::Momentum::with_buffer(self.training.plan.request().sgd, found.momenta);
+        let training = self.run.whole();
+        training.descent.parameters = found.parameters;
+        training.descent.momentum =
+            Momentum::with_buffer(training.plan.request().sgd, found.momenta);
         self.ended = ended;
-        Ok((&self.training, found.steps))
+        Ok((training, found.steps))
     }
 
     /// Steps whose numbers were not read yet.
@@ -102,12 +184,13 @@ impl ResidentTraining {
 
     /// Steps taken so far.
     pub fn steps_taken(&self) -> usize {
-        self.training.steps_taken()
+        self.run.here().1.taken
     }
 
     /// Whether all steps of the plan are taken.
     pub fn is_finished(&self) -> bool {
-        self.training.is_finished()
+        let (plan, descent) = self.run.here();
+        descent.taken == plan.participation().steps()
     }
 
     /// The learning rate of a step.
@@ -115,11 +198,14 @@ impl ResidentTraining {
     /// # Panics
     /// If the plan has a schedule and no such step.
     pub fn learning_rate(&self, step: usize) -> f32 {
-        self.training.learning_rate(step)
+        self.run.here().1.rates.at(step)
     }
 
     /// The run, unless some of it is on the device only: after [`read`](Self::read) and before the next step.
     pub fn training(&self) -> Option<&Training> {
-        (self.unread() == 0 && !self.ended).then_some(&self.training)
+        match &self.run {
+            Run::Whole(training) if !self.ended => Some(training),
+            _ => None,
+        }
     }
 }
