@@ -66,7 +66,10 @@ impl RunFolder {
             key if key.starts_with(START) => {
                 "let model.start_from lead to the run that it began from, as it was then".to_owned()
             }
-            "engine.arithmetic" => "continue it on a processor with these instructions".to_owned(),
+            "engine.arithmetic" => {
+                "continue it on the processor, or the GPU with its driver, that it began on"
+                    .to_owned()
+            }
             "program.version" | "program.commit" | "program.sha256" => {
                 "continue it with that program".to_owned()
             }

@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use anyhow::Context;
 use dp_train::certificate::{Artifacts, Certificate, Disclosure, Exposure};
+#[cfg(feature = "gpu")]
+use dp_train::engine::GpuEngine;
 use dp_train::engine::GradientEngine;
 use dp_train::fingerprint::Fingerprint;
 use dp_train::plan::Sampling;
@@ -135,6 +137,13 @@ impl<'a> Session<'a> {
                 folder.write(folder::CONFIG, toml::to_string_pretty(config)?.as_bytes())?;
                 if let Kind::Private(plan) = &experiment.kind {
                     folder.write(folder::PLAN, files::json(plan.record())?.as_bytes())?;
+                }
+                // What the environment says of a device holds for the views of this run.
+                #[cfg(feature = "gpu")]
+                if let (Kind::Private(_), Some(gpu)) =
+                    (&experiment.kind, GpuEngine::of(&mut *engine))
+                {
+                    gpu.compare(config.data.augmentation.views)?;
                 }
                 let environment =
                     files::json(&Environment::current().with_engine(engine.describe()))?;
