@@ -2,8 +2,9 @@
 //!
 //! The claims of a cell are numbered files, `NAME.claim-0001`, `NAME.claim-0002`, ...; the highest number
 //! holds the cell. A claim is made by creating the next number, which the file system lets one process
-//! do (`O_EXCL`), and only after the claim before it was found dead. Numbers are never used again, so that two processes that find the same dead claim cannot both replace it, and a
-//! late one cannot throw out the claim of the one that was first.
+//! do (`O_EXCL`), and only after the claim before it was found dead. Claims are never removed, so no number is used again: of
+//! two processes that find the same dead claim one replaces it, who is late with an old number gets none, and whether a
+//! claim is still the highest is one question for the next number, however many cells there are.
 //!
 //! Who is alive:
 //!
@@ -13,6 +14,8 @@
 //!   for another's.
 //! * A claim of another machine is dead if besides its file has not been touched for [`STALE`], on
 //!   the clock of who waits. Its owner touches it every [`HEARTBEAT`] and gives up if a higher number is there.
+//! * The same goes for a claim whose owner got no lock, although others may get one: a server can be without locks for a
+//!   moment.
 //! * A claim that names no owner yet is somebody's who is about to write it: it is treated as another machine's,
 //!   because on some network file systems a lock is only known to the machine that holds it.
 
@@ -46,6 +49,14 @@ pub(crate) struct Owner {
     /// The task of Slurm that it is.
     #[serde(default)]
     pub(crate) job: Option<String>,
+    /// Whether it holds a lock, without which only its silence tells that it is gone.
+    #[serde(default = "holds_a_lock")]
+    locked: bool,
+}
+
+/// What claims did not say that were made before they did.
+fn holds_a_lock() -> bool {
+    true
 }
 
 impl Owner {
@@ -59,6 +70,7 @@ impl Owner {
             boot: machine::boot(),
             since: None,
             job: job.or_else(|| variable("SLURM_JOB_ID")),
+            locked: true,
         }
     }
 
@@ -79,6 +91,7 @@ pub(crate) struct Claims {
     owner: Owner,
     stale: Duration,
     try_lock: TryLock,
+    try_lock_shared: TryLock,
     /// When the claim of another machine was last seen to change, and its time stamp then.
     seen: Mutex<HashMap<PathBuf, (SystemTime, Instant)>>,
 }
@@ -98,8 +111,9 @@ impl Claims {
     }
 
     fn with_owner(folder: &Path, owner: Owner, stale: Duration) -> Self {
-        let try_lock = File::try_lock;
-        Self { folder: folder.to_owned(), owner, stale, try_lock, seen: Mutex::default() }
+        let (try_lock, try_lock_shared) = (File::try_lock, File::try_lock_shared);
+        let (folder, seen) = (folder.to_owned(), Mutex::default());
+        Self { folder, owner, stale, try_lock, try_lock_shared, seen }
     }
 
     /// The highest claim of every cell, from one look at the folder.
@@ -138,44 +152,29 @@ impl Claims {
             Err(error) => return Err(error).with_context(context),
         };
         // Nobody locks a claim without an owner unless it was left alone for long; who did holds a higher number.
-        match (self.try_lock)(&file) {
-            Ok(()) => {}
+        let locked = match (self.try_lock)(&file) {
+            Ok(()) => true,
             Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Error(error)) if files::has_no_locks(&error) => {}
+            Err(TryLockError::Error(error)) if files::has_no_locks(&error) => false,
             Err(TryLockError::Error(error)) => return Err(error).with_context(context),
-        }
+        };
         let since = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|time| time.as_secs());
-        let owner = Owner { since, ..self.owner.clone() };
+        let owner = Owner { since, locked, ..self.owner.clone() };
         file.write_all(&serde_json::to_vec(&owner)?).with_context(context)?;
         // Other machines see what is on the server.
         file.sync_all().with_context(context)?;
         drop(dead);
-        if self.highest(name)? != number {
-            return Ok(None);
-        }
-        Ok(Some(Claim { claims: self, name: name.to_owned(), number, file }))
+        let claim = Claim { claims: self, name: name.to_owned(), number, file };
+        Ok(claim.is_highest().with_context(context)?.then_some(claim))
     }
 
     #[cfg(test)]
     fn claim(&self, name: &str) -> anyhow::Result<Option<Claim<'_>>> {
-        self.claim_after(name, self.highest(name)?)
+        self.claim_after(name, self.listing()?.get(name).copied().unwrap_or(0))
     }
 
     fn path(&self, name: &str, number: u32) -> PathBuf {
         self.folder.join(format!("{name}{CLAIM}{number:04}"))
-    }
-
-    /// The highest number; 0 if there is no claim.
-    fn highest(&self, name: &str) -> anyhow::Result<u32> {
-        Ok(self.numbers(name)?.into_iter().max().unwrap_or(0))
-    }
-
-    fn numbers(&self, name: &str) -> anyhow::Result<Vec<u32>> {
-        let number = |file: String| {
-            let number = file.strip_prefix(name)?.strip_prefix(CLAIM)?;
-            number.parse::<u32>().ok()
-        };
-        Ok(self.files()?.into_iter().filter_map(number).collect())
     }
 
     fn files(&self) -> anyhow::Result<Vec<String>> {
@@ -216,8 +215,8 @@ impl Claims {
             return Ok(None);
         }
         let owner: Option<Owner> = serde_json::from_str(&text).ok();
-        let here = owner.is_some_and(|owner| owner.is_beside(&self.owner));
-        let dead = text == GIVEN_BACK || (locked && here) || self.is_left(path, &file)?;
+        let shows = owner.is_some_and(|owner| owner.locked && owner.is_beside(&self.owner));
+        let dead = text == GIVEN_BACK || (locked && shows) || self.is_left(path, &file)?;
         Ok(dead.then_some(file))
     }
 
@@ -231,12 +230,15 @@ impl Claims {
         let mut file = File::open(self.path(name, highest)).ok()?;
         let owner: Owner = serde_json::from_str(&read(&mut file).ok()?).ok()?;
         let silence = file.metadata().ok()?.modified().ok()?.elapsed().unwrap_or_default();
-        if owner.is_beside(&self.owner) {
-            // Shared: of two who only look, each sees the owner and not the other.
-            let is_held = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
-            return is_held.then_some((owner, silence));
-        }
-        (silence < self.stale).then_some((owner, silence))
+        // Shared: of two who only look, each sees the owner and not the other.
+        let shows = owner.locked && owner.is_beside(&self.owner);
+        let is_held = match if shows { (self.try_lock_shared)(&file) } else { Ok(()) } {
+            Ok(()) if shows => false,
+            Err(TryLockError::WouldBlock) => true,
+            // Elsewhere, or where there are no locks at the moment.
+            Ok(()) | Err(TryLockError::Error(_)) => silence < self.stale,
+        };
+        is_held.then_some((owner, silence))
     }
 
     /// Whether a claim has not been touched for long, on our own clock.
@@ -275,23 +277,21 @@ impl Claim<'_> {
     /// we had been silent for long.
     pub(crate) fn touch(&self) -> anyhow::Result<bool> {
         self.file.set_modified(SystemTime::now()).context("could not touch a claim")?;
-        Ok(self.claims.highest(&self.name)? == self.number)
+        self.is_highest().with_context(|| format!("could not read the claims of {}", self.name))
+    }
+
+    /// Whether the claim is still there, and nobody has made the next one.
+    fn is_highest(&self) -> io::Result<bool> {
+        let next = self.claims.path(&self.name, self.number + 1);
+        Ok(!next.try_exists()?
+            && is_still_at(&self.file, &self.claims.path(&self.name, self.number)))
     }
 
     /// Gives the cell back. If it is done or failed, the files that say so must be written: who claims it
     /// from now on looks at them first. The file stays, so that its number is never used again.
     pub(crate) fn give_back(mut self) -> anyhow::Result<()> {
-        let context = || format!("could not give back the claim of {}", self.name);
-        for number in self.claims.numbers(&self.name)?.into_iter().filter(|&n| n < self.number) {
-            match fs::remove_file(self.claims.path(&self.name, number)) {
-                Err(error) if !files::is_gone(&error) => {
-                    return Err(error).with_context(context);
-                }
-                _ => {}
-            }
-        }
         match self.write_given_back() {
-            // Another machine took the cell after a long silence, and ours was removed.
+            // Somebody has removed the folder.
             Err(error) if files::is_gone(&error) => Ok(()),
             written => {
                 written.with_context(|| format!("could not give back the claim of {}", self.name))
@@ -328,7 +328,7 @@ mod tests {
 
     fn owner(host: &str) -> Owner {
         let text = |text: &str| Some(text.to_owned());
-        Owner { pid: 1, host: text(host), boot: text(host), since: None, job: None }
+        Owner { pid: 1, host: text(host), boot: text(host), since: None, job: None, locked: true }
     }
 
     #[test]
@@ -346,7 +346,7 @@ mod tests {
         let claim = first.claim("cell").unwrap().unwrap();
         assert!(claim.touch().unwrap());
         claim.give_back().unwrap();
-        assert_eq!(first.numbers("cell").unwrap(), [3], "one file is left");
+        assert_eq!(first.listing().unwrap()["cell"], 3);
     }
 
     #[test]
@@ -437,7 +437,6 @@ mod tests {
         assert_eq!(taken_twice(300, |_| Ok(())), 0, "every lock can be taken");
         #[cfg(target_os = "linux")]
         {
-            let no_lock = |_: &File| Err(TryLockError::Error(io::Error::from_raw_os_error(37)));
             assert_eq!(taken_twice(100, no_lock), 0, "the file system has none");
         }
     }
@@ -465,6 +464,60 @@ mod tests {
         drop(claim);
         assert!(cfg!(not(target_os = "linux")) || claims.holder("cell", 1).is_none(), "it is dead");
         assert_eq!(claims.claim("cell").unwrap().unwrap().number, 2);
+    }
+
+    /// As a server that is without locks for a moment says it.
+    #[cfg(target_os = "linux")]
+    fn no_lock(_: &File) -> Result<(), TryLockError> {
+        Err(TryLockError::Error(io::Error::from_raw_os_error(37)))
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_lock_that_was_not_given_shows_nothing_once_there_are_locks_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let stale = Duration::from_millis(200);
+        let mut without = Claims::with_owner(folder.path(), owner("here"), stale);
+        without.try_lock = no_lock;
+        let claim = without.claim("cell").unwrap().unwrap();
+        let with = Claims::with_owner(folder.path(), owner("here"), stale);
+        for _ in 0..10 {
+            assert!(claim.touch().unwrap());
+            assert!(with.claim("cell").unwrap().is_none(), "it is touched");
+            assert!(with.holder("cell", 1).is_some(), "and is seen to be");
+            std::thread::sleep(stale / 4);
+        }
+        std::thread::sleep(stale);
+        assert!(with.holder("cell", 1).is_none() && with.claim("cell").unwrap().is_some());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn who_looks_goes_by_the_silence_where_there_are_no_locks() {
+        let folder = tempfile::tempdir().unwrap();
+        let stale = Duration::from_millis(200);
+        let claims = Claims::with_owner(folder.path(), owner("here"), stale);
+        let claim = claims.claim("cell").unwrap().unwrap();
+        let mut looking = Claims::with_owner(folder.path(), owner("here"), stale);
+        looking.try_lock_shared = no_lock;
+        assert!(looking.holder("cell", 1).is_some(), "running");
+        std::thread::sleep(2 * stale);
+        assert!(looking.holder("cell", 1).is_none(), "left alone");
+        assert!(claim.touch().unwrap() && looking.holder("cell", 1).is_some(), "and back");
+    }
+
+    #[test]
+    fn who_comes_late_with_an_old_number_gets_no_cell() {
+        let folder = tempfile::tempdir().unwrap();
+        let claims = Claims::new(folder.path());
+        for _ in 0..3 {
+            claims.claim("cell").unwrap().unwrap().give_back().unwrap();
+        }
+        let claim = claims.claim("cell").unwrap().unwrap();
+        for late in 0..4 {
+            assert!(Claims::new(folder.path()).claim_after("cell", late).unwrap().is_none());
+        }
+        assert!(claim.touch().unwrap());
     }
 
     #[test]
