@@ -204,6 +204,10 @@ impl<'a> Session<'a> {
     ) -> anyhow::Result<Ending> {
         let steps = self.experiment.steps.total;
         while !self.state.is_finished() {
+            // All steps so far are in a checkpoint here. Before the first one there is none, and nothing that could be lost.
+            if stop.load(Ordering::SeqCst) && self.state.steps_taken() > 0 {
+                return Ok(Ending::Stopped { step: self.state.steps_taken(), steps });
+            }
             self.epoch(stop, &mut show)?;
             if stop.load(Ordering::SeqCst) && !self.state.is_finished() {
                 self.checkpoint()?;

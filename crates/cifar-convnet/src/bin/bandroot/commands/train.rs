@@ -19,6 +19,9 @@ use crate::terminal::output::{self, Stopped};
 use crate::terminal::progress;
 
 pub(crate) fn run(arguments: &Train) -> anyhow::Result<()> {
+    if arguments.resume.is_some() {
+        interruption::end_at_once();
+    }
     let (file, folder) = match (&arguments.config, &arguments.resume) {
         (Some(config), None) => {
             let file = ConfigFile { config: config.clone(), set: arguments.set.clone() };
@@ -51,7 +54,8 @@ pub(crate) fn run(arguments: &Train) -> anyhow::Result<()> {
     let place = resumed.map_or_else(|| Place::New(folder.clone()), Place::Resumed);
     let session = Session::start(&experiment, &data, engine, place)?;
 
-    // Not before: until the first step there is nothing to keep, and planning would not look at the flag.
+    // Not before: until the first step there is nothing to keep that is not on the disk, and planning would not look at the
+    // flag.
     let stop = interruption::flag();
     let shown = Shown::new(&experiment, session.steps_taken(), arguments.json);
     let mut last = None;
