@@ -169,6 +169,85 @@ fn a_sweep_that_is_asked_to_stop_ends_with_75_and_goes_on_to_the_same_bits() {
 }
 
 #[test]
+fn a_run_of_something_else_is_left_as_it_is_and_goes_on_where_it_can() {
+    let folder = tempfile::tempdir().unwrap();
+    let (sweep, out) = long_sweep(folder.path());
+    let arguments = format!("sweep {} --out {}", sweep.display(), out.display());
+    let child = start(&arguments, &[]);
+    wait_until("a checkpoint", || !states(&out).is_empty());
+    signal("TERM", &child.id().to_string());
+    assert_eq!(end(child).0.code(), Some(STOPPED));
+    let before = states(&out);
+    let config = before[0].with_file_name("config.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    // As another program or processor finds it: what the checkpoint is bound to is not what it was.
+    let other = text.replace("momentum = 0.9", "momentum = 0.5");
+    assert_ne!(text, other);
+    fs::write(&config, other).unwrap();
+    for more in ["", " --retry-failed"] {
+        let output = bandroot(&format!("{arguments}{more}")).assert().code(1).get_output().clone();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said.matches("left as it is").count(), 1, "{said}");
+        assert!(said.contains("optimizer.momentum was 0.9"), "the remedy is told: {said}");
+        assert!(said.contains("1 of 2 runs") && said.contains("another program"), "{said}");
+        assert!(before.iter().all(|state| state.exists()), "its checkpoint is kept");
+        assert!(!config.with_file_name("failed.json").exists(), "and it is no failure");
+    }
+    assert_eq!(attempts(&out), 2, "nothing was begun again");
+    fs::write(&config, text).unwrap();
+    bandroot(&arguments).assert().success();
+    assert_eq!((runs(&out).len(), attempts(&out)), (2, 2));
+    let certificate = read_json(&config.with_file_name("privacy.json"));
+    assert_eq!(certificate["realised"]["continued_at"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_run_that_is_asked_to_stop_before_it_goes_on_ends_with_75() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let config = repository("configs/textures.toml");
+    let child = start(&format!("train {config} --out {} {LONG}", run.display()), &[]);
+    wait_until("a checkpoint", || has_checkpoint(&run));
+    signal("TERM", &child.id().to_string());
+    assert_eq!(end(child).0.code(), Some(STOPPED));
+    // It waits for its config, which nobody writes.
+    fs::remove_file(run.join("config.toml")).unwrap();
+    let pipe = Command::new("mkfifo").arg(run.join("config.toml")).status().unwrap();
+    assert!(pipe.success());
+    for name in ["INT", "TERM", "USR1"] {
+        let child = start(&format!("train --resume {}", run.display()), &[]);
+        let status = format!("/proc/{}/status", child.id());
+        wait_until("the handlers", || {
+            let text = fs::read_to_string(&status).unwrap();
+            let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+            // SIGINT, SIGUSR1 and SIGTERM are 2, 10 and 15.
+            let wanted = 1 << 1 | 1 << 9 | 1 << 14;
+            u64::from_str_radix(caught.trim(), 16).unwrap() & wanted == wanted
+        });
+        signal(name, &child.id().to_string());
+        assert_eq!(end(child).0.code(), Some(STOPPED), "{name}");
+    }
+    assert!(has_checkpoint(&run));
+}
+
+#[test]
+fn a_machine_without_the_data_does_not_fail_all_cells() {
+    let folder = tempfile::tempdir().unwrap();
+    let sweep = tiny(folder.path(), "seeds = [0, 1, 2, 3, 4, 5]");
+    let base = folder.path().join("base.toml");
+    let text = fs::read_to_string(&base).unwrap();
+    let here = "[data]\nname = 'fashion-mnist'\nfolder = 'nowhere'\n";
+    fs::write(&base, text.replace("[data]\nexamples = 48\ntest_examples = 20\n", here)).unwrap();
+    let out = folder.path().join("out");
+    let arguments = format!("sweep {} --out {}", sweep.display(), out.display());
+    let failures = || files(&out).iter().filter(|run| run.join("failed.json").exists()).count();
+    let output = bandroot(&arguments).assert().code(1).get_output().clone();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(failures(), 3, "{said}");
+    assert!(said.contains("3 runs in a row") && said.contains("3 of 6 were not begun"), "{said}");
+}
+
+#[test]
 fn a_worker_that_waits_leaves_the_file_server_alone() {
     let folder = tempfile::tempdir().unwrap();
     let seeds: Vec<String> = (0..60).map(|seed| seed.to_string()).collect();

@@ -89,13 +89,13 @@ fn a_checkpoint_is_continued_with_what_it_began_with_or_not_at_all() {
     ] {
         edit(&run, key, value);
         let now = format!("{key} was ");
-        refused(&format!("train --resume {}", run.display()), 2, &[&now, "config.toml", "begin"]);
+        refused(&format!("train --resume {}", run.display()), 3, &[&now, "config.toml", "begin"]);
         fs::write(run.join("config.toml"), &config).unwrap();
     }
     // The same number of other examples.
     edit(&run, "data.validation", "0.5");
     edit(&run, "data.examples", "96");
-    refused(&format!("train --resume {}", run.display()), 2, &["data.examples was 48"]);
+    refused(&format!("train --resume {}", run.display()), 3, &["data.examples was 48"]);
     fs::write(run.join("config.toml"), &config).unwrap();
     assert_eq!(with_end(&run, ".bin"), before, "a refusal removes nothing");
     bandroot(&tiny(&whole, fixed)).assert().success();
@@ -234,7 +234,7 @@ fn a_checkpoint_of_another_run_is_not_continued_here() {
         fs::copy(&state, path("mine").join(state.file_name().unwrap())).unwrap();
     }
     let words = ["continuations.json", "another run was trained here"];
-    refused(&format!("train --resume {}", path("mine").display()), 2, &words);
+    refused(&format!("train --resume {}", path("mine").display()), 3, &words);
     bandroot(&format!("train --resume {}", path("other").display())).assert().success();
 }
 

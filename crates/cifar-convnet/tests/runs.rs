@@ -121,12 +121,12 @@ fn a_checkpoint_is_not_continued_with_or_without_privacy_if_it_began_otherwise()
     assert_ne!(private, config);
     fs::write(run.join("config.toml"), private).unwrap();
     let resume = format!("train --resume {}", run.display());
-    refused(&resume, 2, &["privacy was \"none\"", "a guarantee now", "config.toml"]);
+    refused(&resume, 3, &["privacy was \"none\"", "a guarantee now", "config.toml"]);
     let began = folder.path().join("began");
     killed(&tiny("configs/textures.toml", &began, ""), &began);
     fs::write(began.join("config.toml"), config).unwrap();
     let resume = format!("train --resume {}", began.display());
-    refused(&resume, 2, &["privacy was a guarantee", "\"none\" now", "config.toml"]);
+    refused(&resume, 3, &["privacy was a guarantee", "\"none\" now", "config.toml"]);
     assert!(!run.join("privacy.json").exists());
 }
 
@@ -144,7 +144,7 @@ fn a_schedule_is_trained_verified_and_kept_to() {
     killed(&tiny("configs/textures.toml", &stopped, &cooled), &stopped);
     let config = fs::read_to_string(stopped.join("config.toml")).unwrap();
     fs::write(stopped.join("config.toml"), config.replace("linear-cooldown", "cosine")).unwrap();
-    refused(&format!("train --resume {}", stopped.display()), 2, &["optimizer.schedule"]);
+    refused(&format!("train --resume {}", stopped.display()), 3, &["optimizer.schedule"]);
 }
 
 #[test]

@@ -323,14 +323,14 @@ fn a_run_goes_on_without_the_one_that_it_started_from_but_not_with_another() {
     let other = again("with-another", &|run| {
         edit(run, "/source\"", "/other\"");
     });
-    refused(&other, 2, &words);
-    refused(&again("with-none", &|run| edit(run, &line, "")), 2, &words);
+    refused(&other, 3, &words);
+    refused(&again("with-none", &|run| edit(run, &line, "")), 3, &words);
     let retold = again("retold", &|run| {
         let list = fs::read_to_string(run.join("provenance.json")).unwrap();
         let list = list.replace("\"textures\"", "\"nothing\"");
         fs::write(run.join("provenance.json"), list).unwrap();
     });
-    refused(&retold, 2, &["model.start_from.provenance was"]);
+    refused(&retold, 3, &["model.start_from.provenance was"]);
     let silent = again("silent", &|run| fs::remove_file(run.join("provenance.json")).unwrap());
     refused(&silent, 1, &["provenance.json is gone"]);
     // The same run elsewhere, or gone.

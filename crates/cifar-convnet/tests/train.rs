@@ -163,7 +163,7 @@ fn a_damaged_checkpoint_gives_way_to_the_one_before_it() {
     assert_ne!(other, config);
     fs::write(stopped.join("config.toml"), other).unwrap();
     let resume = format!("train --resume {}", stopped.display());
-    refused(&resume, 2, &["data.examples was 48", "is 96 now", "config.toml"]);
+    refused(&resume, 3, &["data.examples was 48", "is 96 now", "config.toml"]);
     fs::write(stopped.join("config.toml"), config).unwrap();
     let newest = states().pop().unwrap();
     #[cfg(unix)]

@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, ensure};
 use dp_train::training::checkpoint::ResumeError;
 
-use super::folder::{CONFIG, RunFolder, is_checkpoint};
-use crate::bad_argument::BadArgument;
+use super::folder::{CONFIG, ContinuationRefused, RunFolder, is_checkpoint};
 use crate::files;
 
 /// How the keys of the seal begin that bind a run to the one it started from.
@@ -31,7 +30,7 @@ impl RunFolder {
     /// The newest state that `load` takes; states that are damaged are named in warnings.
     ///
     /// # Errors
-    /// A [`BadArgument`] if a state is bound to something else than what it is to be continued with. The one before
+    /// A [`ContinuationRefused`] if a state is bound to something else than what it is to be continued with. The one before
     /// it is not tried: it would add the same noise to other gradients just as well.
     pub fn load_checkpoint<T>(
         &self,
@@ -45,7 +44,7 @@ impl RunFolder {
                 Err(ResumeError::Sealed(difference)) => {
                     let (difference, remedy) = (&difference, self.remedy(&difference.key));
                     let refusal = format!("{}: {difference}; {remedy}", path.display());
-                    return Err(BadArgument(refusal).into());
+                    return Err(ContinuationRefused(refusal).into());
                 }
                 Err(error) => {
                     log::warn!("{} is not used: {error}; trying the one before it", path.display());

@@ -33,7 +33,6 @@ use dp_train::certificate::Certificate;
 use dp_train::continuations::Continuations;
 use dp_train::ledger::Ledger;
 
-use crate::bad_argument::BadArgument;
 use crate::files;
 
 /// The config with all overrides, as it was run.
@@ -75,6 +74,12 @@ pub const SALT: &str = "data-salt";
 
 /// Why a run of a sweep failed; written by the sweep.
 pub const FAILED: &str = "failed.json";
+
+/// A checkpoint that is bound to something else than what it was to be continued with; the sentence says what to do. The
+/// program ends with a code of its own, because nothing is wrong with the run: elsewhere it goes on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ContinuationRefused(pub String);
 
 /// The certificate in the folder of a run.
 ///
@@ -212,7 +217,7 @@ impl RunFolder {
         let known = self.continuations()?;
         ensure!(
             !known.are_of_others(ledger),
-            BadArgument(format!(
+            ContinuationRefused(format!(
                 "{}: the checkpoint is of run {}, but another run was trained here; continue it in its own folder",
                 self.file(CONTINUATIONS).display(),
                 ledger.run_id()

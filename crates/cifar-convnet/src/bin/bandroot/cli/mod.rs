@@ -37,7 +37,8 @@ pub(crate) struct Cli {
 
 /// What scripts can go by.
 const EXIT_CODES: &str = "\
-Exit codes: 0 done; 1 failed; 2 bad arguments or config, nothing was changed; 75 stopped by a signal, goes on later.";
+Exit codes: 0 done; 1 failed; 2 bad arguments or config, nothing was changed; 3 a checkpoint that began with another
+program, processor, config or data, nothing was changed; 75 stopped by a signal, goes on later.";
 
 /// What `bandroot` says without a command.
 pub(crate) const FIRST_STEPS: &str = "\

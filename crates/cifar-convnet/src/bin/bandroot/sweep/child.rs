@@ -1,5 +1,6 @@
 //! One cell, trained by a process of its own: a crash there is a failure here, and no more.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -37,9 +38,13 @@ pub(crate) enum Work {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Ending {
     Done,
-    Failed(Failure),
+    /// With whether that was before its first step.
+    Failed(Failure, bool),
     /// It was told to stop, or another machine has taken the cell.
     Stopped,
+    /// Its checkpoint was begun by another program, on another processor or with other data, and is as it was: what the run
+    /// said of it.
+    Refused(String),
 }
 
 /// Trains a cell whose claim is ours, from the start or from its last checkpoint. `tell` brings the certificates of finished
@@ -88,6 +93,7 @@ pub(crate) fn train(
     if let Work::Train { threads: Some(threads) } = work {
         command.env("RAYON_NUM_THREADS", threads.to_string());
     }
+    let before = checkpoints(&folder)?;
     let mut child = command.spawn().context("could not start this program again")?;
     let Some(status) = look_after(&mut child, claim, stop)? else {
         return Ok(Ending::Stopped);
@@ -109,6 +115,15 @@ pub(crate) fn train(
     let text = fs::read(&log).with_context(|| format!("could not read {}", log.display()))?;
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    // Nothing is wrong with the run, and a failure would be tried again from the start: other workers can go on with it.
+    if resumed && status.code() == Some(output::REFUSED.into()) {
+        return Ok(Ending::Refused(lines.last().cloned().unwrap_or_default()));
+    }
+    // The folder of a new run has its config once the data are read and the model is made.
+    let took_no_step = match resumed {
+        true => checkpoints(&folder)? == before,
+        false => !folder.join(folder::CONFIG).exists(),
+    };
     let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
     let failure = Failure {
         command: format!("bandroot {}", words.join(" ")),
@@ -123,7 +138,13 @@ pub(crate) fn train(
     fs::create_dir_all(&folder)
         .with_context(|| format!("could not make the folder {}", folder.display()))?;
     files::write(&folder.join(folder::FAILED), files::json(&failure)?.as_bytes())?;
-    Ok(Ending::Failed(failure))
+    Ok(Ending::Failed(failure, took_no_step))
+}
+
+/// The names of the states in the folder of a run.
+fn checkpoints(run: &Path) -> anyhow::Result<BTreeSet<String>> {
+    let names = attempts::names(run)?.into_iter();
+    Ok(names.filter(|name| folder::is_checkpoint(name)).collect())
 }
 
 /// Waits for the end, and keeps the claim alive meanwhile; `None` if the cell was lost.

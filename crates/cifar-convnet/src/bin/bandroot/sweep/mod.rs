@@ -36,7 +36,7 @@ use attempts::Among;
 use cifar_convnet::BadArgument;
 use cifar_convnet::files;
 use record::Row;
-use runner::{Retry, Runner, Tally};
+use runner::{FAILURES, Retry, Runner, Tally};
 use selection::Search;
 use slurm::Workers;
 use spec::Spec;
@@ -100,7 +100,11 @@ fn run_or_launch(arguments: &Sweep) -> anyhow::Result<()> {
             more: arguments.launch.more,
             question: question(arguments),
         };
-        return if arguments.dry_run { workers.show() } else { workers.submit(arguments.json) };
+        return if arguments.dry_run {
+            workers.show()
+        } else {
+            workers.submit(arguments.json)
+        };
     }
     let settle = || attempts::settle(&folder, Among::Folder, |_, counts| trials.count(counts));
     let runner = Runner::new(&folder, arguments.jobs, retry)?.telling(&settle);
@@ -135,12 +139,29 @@ fn question(arguments: &Sweep) -> String {
 
 /// An error that counts what is missing, if anything is.
 pub(crate) fn finish(tally: &Tally, folder: &Path, runner: &Runner<'_>) -> anyhow::Result<()> {
-    let Tally { cells, failed, left, .. } = tally;
+    let Tally { cells, failed, left, refused, .. } = tally;
     let folder = folder.display();
     if runner.is_stopped() {
         bail!(Stopped(format!(
             "stopped with {left} of {cells} runs to go; the same command goes on with {folder}"
         )));
+    }
+    if runner.has_given_up() && *left > 0 {
+        bail!(
+            "{FAILURES} runs in a row failed before their first step with the same words, so {left} of {cells} were not begun \
+             here: see failed.json in {folder}, mend what is missing on this machine and give the same command with \
+             --retry-failed"
+        );
+    }
+    if *refused > 0 {
+        let and_failed = match failed {
+            0 => String::new(),
+            failed => format!("; {failed} failed: see failed.json in their folders"),
+        };
+        bail!(
+            "{refused} of {cells} runs in {folder} were begun by another program, on another processor or with other data, \
+             and are left as they are: the same command goes on with them where these are as they were; to begin one anew, remove its folder{and_failed}"
+        );
     }
     if *failed > 0 {
         bail!(

@@ -29,6 +29,10 @@ const WATCHED_PAUSE: Duration = Duration::from_secs(1);
 /// The same where nobody does: many workers on one file server, each for hours. Drawn between the two.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(6));
 
+/// So many runs in a row that fail before their first step with the same words say that data or something else is missing
+/// here: a worker would fail all cells in a second, which others could run.
+pub(crate) const FAILURES: usize = 3;
+
 /// Brings the certificates of finished runs up to date.
 type Tell<'a> = &'a (dyn Fn() -> anyhow::Result<()> + Sync);
 
@@ -46,6 +50,8 @@ pub(crate) struct Runner<'a> {
     /// How long a run sleeps in place of a training.
     asleep: Option<Duration>,
     stop: Arc<AtomicBool>,
+    /// No more cells are taken: see [`FAILURES`].
+    given_up: AtomicBool,
     /// Called when more was begun than the certificates of finished runs say.
     tell: Tell<'a>,
 }
@@ -79,6 +85,8 @@ pub(crate) struct Tally {
     pub(crate) failed: usize,
     /// Stopped, or not started because the time would not do.
     pub(crate) left: usize,
+    /// Of those that are left: begun by another program, on another processor or with other data.
+    pub(crate) refused: usize,
 }
 
 impl std::ops::AddAssign for Tally {
@@ -87,6 +95,7 @@ impl std::ops::AddAssign for Tally {
         self.done += other.done;
         self.failed += other.failed;
         self.left += other.left;
+        self.refused += other.refused;
     }
 }
 
@@ -100,6 +109,8 @@ enum Standing {
     Done,
     Failed,
     Left,
+    /// Begun with something that this process is not or has not; left as it was.
+    Refused,
 }
 
 /// What the threads share.
@@ -113,6 +124,10 @@ struct Board<'a> {
     silent: bool,
     start: Instant,
     work_before: u64,
+    /// The last words of the runs that failed before their first step, the same ones, since something else happened.
+    failures: Mutex<Vec<String>>,
+    /// Whether one refused checkpoint was told of.
+    refusal_is_told: AtomicBool,
 }
 
 impl<'a> Runner<'a> {
@@ -126,7 +141,8 @@ impl<'a> Runner<'a> {
         let folder = folder.to_owned();
         let tell: Tell<'a> = &|| Ok(());
         let (deadline, silent, asleep) = (None, false, None);
-        Ok(Self { folder, notes, jobs, retry, deadline, silent, asleep, stop, tell })
+        let given_up = AtomicBool::new(false);
+        Ok(Self { folder, notes, jobs, retry, deadline, silent, asleep, stop, given_up, tell })
     }
 
     /// The same, which calls this before a training is begun once more than planned, and after runs that end from then on.
@@ -151,6 +167,11 @@ impl<'a> Runner<'a> {
 
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
+    }
+
+    /// Whether so many runs failed alike before their first step that no more were taken.
+    pub(crate) fn has_given_up(&self) -> bool {
+        self.given_up.load(Ordering::SeqCst)
     }
 
     /// Runs all cells that are missing, in their order, and waits for those that other processes run.
@@ -189,6 +210,8 @@ impl<'a> Runner<'a> {
             silent: self.silent,
             start: Instant::now(),
             work_before: 0,
+            failures: Mutex::default(),
+            refusal_is_told: AtomicBool::new(false),
         };
         if !board.bar.is_hidden() {
             board.work_before = board.work(&self.folder);
@@ -227,7 +250,7 @@ impl<'a> Runner<'a> {
             let (mut busy, mut ran) = (false, false);
             let claimed = board.claims.listing()?;
             for index in 0..board.cells.len() {
-                if self.is_stopped() {
+                if self.is_stopped() || self.has_given_up() {
                     return Ok(());
                 }
                 if !board.take(index) {
@@ -238,7 +261,7 @@ impl<'a> Runner<'a> {
                 board.lock()[index] = standing;
                 busy |= standing == Standing::Open;
                 // After a run the first open cells come first again.
-                ran = standing != Standing::Open && standing != Standing::Left;
+                ran = matches!(standing, Standing::Done | Standing::Failed);
                 if ran {
                     break;
                 }
@@ -317,15 +340,26 @@ impl<'a> Runner<'a> {
         claim.give_back()?;
         Ok(match ending {
             Ending::Done => {
+                board.failures().clear();
                 let accuracy = 100.0 * cell.result(&self.folder)?.accuracy;
                 board.say(index, &format!("{accuracy:.2} %"));
                 (board.after_each)();
                 Standing::Done
             }
-            Ending::Failed(failure) => {
+            Ending::Failed(failure, took_no_step) => {
                 let last = failure.stderr.last().map_or("", |line| line.as_str());
                 board.say(index, &format!("failed ({}): {last}", failure.status));
+                if board.counts_to_give_up(took_no_step.then_some(last)) {
+                    self.given_up.store(true, Ordering::SeqCst);
+                }
                 Standing::Failed
+            }
+            Ending::Refused(why) => {
+                // The others would say the same.
+                if !board.refusal_is_told.swap(true, Ordering::SeqCst) {
+                    board.say(index, &format!("left as it is: {}", without_program(&why)));
+                }
+                Standing::Refused
             }
             Ending::Stopped => Standing::Open,
         })
@@ -350,6 +384,11 @@ impl<'a> Runner<'a> {
     }
 }
 
+/// What a run said, without the name of the program before it.
+fn without_program(line: &str) -> &str {
+    line.strip_prefix("bandroot: ").unwrap_or(line)
+}
+
 /// A number from 0 to 1; if the system has no random ones, that of the process.
 fn random_share() -> f64 {
     let mut bytes = std::process::id().to_le_bytes();
@@ -360,6 +399,19 @@ fn random_share() -> f64 {
 impl Board<'_> {
     fn lock(&self) -> MutexGuard<'_, Vec<Standing>> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failures(&self) -> MutexGuard<'_, Vec<String>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a failure, with its last words if it came before the first step: whether there were so many in a row with the
+    /// same words that this machine, and not the runs, is to blame. What a config is refused for names the config.
+    fn counts_to_give_up(&self, words: Option<&str>) -> bool {
+        let mut failures = self.failures();
+        failures.retain(|other| Some(other.as_str()) == words);
+        failures.extend(words.map(str::to_owned));
+        failures.len() >= FAILURES
     }
 
     /// Takes an open cell for the calling thread.
@@ -417,6 +469,7 @@ impl Board<'_> {
         let count = |wanted| standing.iter().filter(|&&found| found == wanted).count();
         let (cells, done, failed) =
             (standing.len(), count(Standing::Done), count(Standing::Failed));
-        Tally { cells, done, failed, left: cells - done - failed }
+        let refused = count(Standing::Refused);
+        Tally { cells, done, failed, left: cells - done - failed, refused }
     }
 }

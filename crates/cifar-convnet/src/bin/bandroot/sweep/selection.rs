@@ -184,9 +184,11 @@ impl<'a> Search<'a> {
             let of = |group: &Group| self.round_of(group, round);
             let runs = self.round_runs(round, &alive)?;
             let cells: Vec<Cell> = runs.iter().map(|(_, _, cell)| cell.clone()).collect();
-            tally += runner.run(&format!("round {} of {longest}", round + 1), &cells, None)?;
+            let found = runner.run(&format!("round {} of {longest}", round + 1), &cells, None)?;
+            tally += found;
             let before = alive.clone();
-            let stopped = runner.is_stopped();
+            // Of a round that is not complete nothing is chosen: what is left would count as failed.
+            let stopped = runner.is_stopped() || found.left > 0;
             for (group, alive) in self.groups.iter().zip(&mut alive) {
                 let Some(round) = of(group).filter(|_| !stopped) else { continue };
                 let last = round + 1 == group.rounds.len();

@@ -4,17 +4,22 @@ use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use cifar_convnet::BadArgument;
+use cifar_convnet::run::folder::ContinuationRefused;
 
 /// The exit code of what was asked to stop and can go on later: `EX_TEMPFAIL` of sysexits.h.
 pub(crate) const STOPPED: u8 = 75;
+
+/// The exit code of a checkpoint that is not continued, because it began with something else: another program, processor,
+/// config or data. Where these are as they were it goes on.
+pub(crate) const REFUSED: u8 = 3;
 
 /// Work that was asked to stop and has kept what it needs to go on; the sentence says how.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Stopped(pub(crate) String);
 
-/// 0 for success, 2 for bad arguments, [`STOPPED`] for what goes on later, 1 for everything else, with one sentence on
-/// standard error.
+/// 0 for success, 2 for bad arguments, [`REFUSED`] for a checkpoint of something else, [`STOPPED`] for what goes on later, 1
+/// for everything else, with one sentence on standard error.
 /// A reader that closed the pipe early has seen what it wanted.
 pub(crate) fn exit_code(outcome: anyhow::Result<()>) -> ExitCode {
     let Err(error) = outcome else {
@@ -29,11 +34,14 @@ pub(crate) fn exit_code(outcome: anyhow::Result<()>) -> ExitCode {
         cause.downcast_ref::<BadArgument>().is_some()
             || cause.downcast_ref::<mf_core::Error>().is_some()
     });
-    let stopped = error.chain().any(|cause| cause.downcast_ref::<Stopped>().is_some());
-    ExitCode::from(match (bad_argument, stopped) {
-        (true, _) => 2,
-        (_, true) => STOPPED,
-        _ => 1,
+    ExitCode::from(if bad_argument {
+        2
+    } else if error.chain().any(|cause| cause.is::<ContinuationRefused>()) {
+        REFUSED
+    } else if error.chain().any(|cause| cause.is::<Stopped>()) {
+        STOPPED
+    } else {
+        1
     })
 }
 

@@ -155,6 +155,12 @@ fn search(
         // What it said is not shown: it is not covered.
         bail!("a run failed, see {shown}, which is secret; the same command tries it again");
     }
+    if tally.refused > 0 {
+        bail!(
+            "a run was begun by another program, on another processor or with other data: go on with these, or remove \
+             {shown}, which is secret, to begin anew"
+        );
+    }
     if tally.left > 0 {
         bail!(Stopped(format!(
             "stopped before all runs were made; the same command goes on with {shown}"
