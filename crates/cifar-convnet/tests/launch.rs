@@ -88,7 +88,7 @@ fn the_end_of_a_worker_is_seen_whatever_the_setup_lines_choose() {
         let site = Site::new("restarts = 2\nsetup = ['set -euo pipefail']");
         let script = site.script(&["--out", "out"]);
         let line = script.lines().find(|line| line.ends_with(" &")).unwrap();
-        let worker = line.split_once(" sweep ").unwrap().0;
+        let worker = line.split_once(" sweep ").unwrap().0.trim();
         fs::create_dir_all(Path::new(worker).parent().unwrap()).unwrap();
         let begun = site.path("begun");
         program(
@@ -122,6 +122,65 @@ fn the_end_of_a_worker_is_seen_whatever_the_setup_lines_choose() {
 }
 
 #[test]
+fn a_signal_during_the_setup_lines_ends_in_75_and_no_worker_begins() {
+    for (signal, words, requeued) in
+        [("-USR1", "back to the queue", true), ("-TERM", "stopped before the worker began", false)]
+    {
+        let lines = "setup = ['touch setting-up', 'while [ ! -e go ]; do sleep 0.05; done']";
+        let site = Site::new(lines);
+        let script = site.script(&["--out", "out"]);
+        let line = script.lines().find(|line| line.ends_with(" &")).unwrap();
+        let worker = Path::new(line.split_once(" sweep ").unwrap().0.trim());
+        fs::create_dir_all(worker.parent().unwrap()).unwrap();
+        program(worker, "touch begun");
+        site.program("scontrol", "echo \"$@\" >>requeued");
+        fs::write(site.path("script"), script).unwrap();
+        let mut command = site.command("bash", &["script"]);
+        command.env("SLURM_ARRAY_JOB_ID", "7").env("SLURM_ARRAY_TASK_ID", "3");
+        let child =
+            command.env_remove("SLURM_RESTART_COUNT").stdout(Stdio::piped()).spawn().unwrap();
+        let start = Instant::now();
+        while !site.path("setting-up").exists() {
+            assert!(start.elapsed() < Duration::from_secs(30), "the lines did not begin");
+            sleep(Duration::from_millis(20));
+        }
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        sleep(Duration::from_millis(100));
+        fs::write(site.path("go"), "").unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(75), "{signal}: {text}");
+        assert!(text.contains(words) && !site.path("begun").exists(), "{signal}: {text}");
+        let asked = fs::read_to_string(site.path("requeued")).unwrap_or_default();
+        assert_eq!(asked, if requeued { "requeue 7_3\n" } else { "" });
+    }
+}
+
+#[test]
+fn a_request_without_an_answer_may_have_arrived() {
+    let site = Site::new("");
+    let why = "Batch job submission failed: Socket timed out on send/recv operation";
+    site.program("sbatch", &format!("echo 'sbatch: error: {why}' >&2; exit 1"));
+    let output = site.launch(&["--out", "out"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = said(&output);
+    assert!(said.contains("may exist") && said.contains("squeue --me"), "{said}");
+    assert!(!said.contains("refused") && said.contains("Socket timed out"), "{said}");
+}
+
+#[test]
+fn workers_go_to_the_cluster_that_is_asked_about_them() {
+    let site = Site::new("");
+    for variable in ["SBATCH_CLUSTERS", "SLURM_CLUSTERS"] {
+        let mut command = site.sweep(&["--out", "out", "--launch", "slurm"]);
+        let output = command.env(variable, "far").output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(said(&output).contains(variable) && !site.path("out").exists());
+    }
+}
+
+#[test]
 fn variables_of_sbatch_win_but_not_over_what_the_script_needs() {
     let site = Site::new("time = '1-00'");
     site.program("sbatch", "env >environment\ncp \"${@: -1}\" submitted\necho Welcome\necho 42");
@@ -134,6 +193,8 @@ fn variables_of_sbatch_win_but_not_over_what_the_script_needs() {
         ("SBATCH_NO_REQUEUE", "1"),
         ("SBATCH_ARRAY_INX", "1-2"),
         ("SBATCH_WAIT", "1"),
+        ("SBATCH_OUTPUT", "elsewhere"),
+        ("SBATCH_ERROR", "elsewhere"),
     ] {
         command.env(name, value);
     }
@@ -182,17 +243,20 @@ fn what_is_said_to_be_typed_next_can_be_typed() {
 #[test]
 fn a_second_submission_is_refused_whatever_the_user_looks_at() {
     let site = Site::new("");
-    let line = "42|1|PENDING|Priority|/x/out/.sweep/slurm/workers.sh";
-    site.program("squeue", &format!("[ -n \"$SQUEUE_STATES\" ] || echo '{line}'"));
+    let line = |script: &Path| format!("echo '42|1|PENDING|Priority|{}'", script.display());
+    let ours = line(&site.path("out/.sweep/slurm/workers.sh"));
+    site.program("squeue", &format!("[ -n \"$SQUEUE_STATES\" ] || {ours}"));
     assert!(site.launch(&["--out", "out"]).status.success());
     let mut again = site.sweep(&["--out", "out", "--launch", "slurm"]);
     let output = again.env("SQUEUE_STATES", "RUNNING").output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(said(&output).contains("job 42") && said(&output).contains("--more"));
     assert!(site.launch(&["--out", "out", "--more"]).status.success());
-    // The number is another job's since.
-    site.program("squeue", "echo '42|1|PENDING|Priority|/x/other.sh'");
-    assert!(site.launch(&["--out", "out"]).status.success());
+    // The number is another job's since, though it be of another sweep.
+    for other in ["/x/other.sh", "/x/out/.sweep/slurm/workers.sh"] {
+        site.program("squeue", &line(Path::new(other)));
+        assert!(site.launch(&["--out", "out"]).status.success(), "{other}");
+    }
 }
 
 #[test]
@@ -202,6 +266,17 @@ fn an_answer_without_a_number_says_that_there_may_be_workers() {
     let output = site.launch(&["--out", "out"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("thanks") && said(&output).contains("squeue --me"));
+}
+
+#[test]
+fn a_dry_run_as_json_holds_the_script() {
+    let site = Site::new("");
+    let output = site.launch(&["--out", "out", "--dry-run", "--json"]);
+    let object: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&object["job"], &object["missing"]), (&Value::Null, &1.into()), "{object}");
+    let text = object["text"].as_str().unwrap();
+    assert!(text.starts_with("#!/bin/bash\n") && text.contains("#SBATCH --array=1-1\n"), "{text}");
+    assert!(!site.path("out").exists());
 }
 
 #[test]

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// What `bandroot sweep --launch slurm` asks a cluster for. It stands in the file of a sweep, not in a config, and
 /// every key may be left out; sbatch's own variables (`SBATCH_PARTITION`, ...) win over it, but for what the script
-/// needs for itself (`SBATCH_ARRAY_INX`, `SBATCH_SIGNAL`, `SBATCH_OPEN_MODE`, `SBATCH_NO_REQUEUE`, `SBATCH_WAIT`). The
+/// needs for itself (`SBATCH_ARRAY_INX`, `SBATCH_SIGNAL`, `SBATCH_OPEN_MODE`, `SBATCH_NO_REQUEUE`, `SBATCH_WAIT`,
+/// `SBATCH_OUTPUT`, `SBATCH_ERROR`). The
 /// workers take runs one by one until none is missing. Ahead of the time limit a worker writes a checkpoint and its
 /// task goes back to the queue; any node may continue the run, but on another instruction set that is refused, because
 /// the same noise must meet the same gradients to the last bit: on a cluster of several kinds of processors name one
@@ -72,8 +73,9 @@ const WARNING: Duration = Duration::from_secs(180);
 const LEAST_WARNING: Duration = Duration::from_secs(15);
 
 /// Options that the script has already and would not work without, with their letters; and `--wait`, with which the number of
-/// the job would be known only after its end. `--time` has a key, from which the script takes when to tell a worker.
-const TAKEN: [(&str, &str); 8] = [
+/// the job would be known only after its end, and `--clusters`, on another of which it would not be found. `--time` has a key,
+/// from which the script takes when to tell a worker.
+const TAKEN: [(&str, &str); 11] = [
     ("--array", "-a"),
     ("--signal", ""),
     ("--open-mode", ""),
@@ -82,6 +84,9 @@ const TAKEN: [(&str, &str); 8] = [
     ("--cpus-per-task", "-c"),
     ("--time", "-t"),
     ("--wait", "-W"),
+    ("--output", "-o"),
+    ("--error", "-e"),
+    ("--clusters", "-M"),
 ];
 
 impl Slurm {
@@ -98,9 +103,11 @@ impl Slurm {
         count("cpus", self.cpus, 1, 1024)?;
         count("restarts", self.restarts, 0, 10_000)?;
         for (key, _, value) in self.named() {
-            let is_plain = |c: char| !c.is_whitespace() && !c.is_control() && !"'\"\\".contains(c);
+            let is_plain = |c: char| !c.is_whitespace() && !c.is_control() && !"'\"\\#".contains(c);
             if value.is_empty() || !value.chars().all(is_plain) {
-                return Err(format!("slurm.{key} = {value:?} must be one word without quotes"));
+                return Err(format!(
+                    "slurm.{key} = {value:?} must be one word without quotes and #"
+                ));
             }
         }
         if let Some(time) = &self.time
@@ -239,6 +246,7 @@ mod tests {
         refused("time = '4h'", "slurm.time");
         refused("partition = 'a b'", "slurm.partition");
         refused("account = ''", "slurm.account");
+        refused("account = 'a#b'", "slurm.account");
         refused("constraint = \"a\\nb\"", "slurm.constraint");
         refused("setup = [\"a\\nb\"]", "slurm.setup");
         refused("options = ['exclude=a']", "slurm.options");
@@ -251,6 +259,10 @@ mod tests {
             "--signal=USR2@9",
             "-t 5",
             "-W",
+            "-M far",
+            "--cluster=far",
+            "-o log",
+            "--error=log",
         ] {
             refused(&format!("options = ['{taken}']"), taken);
         }

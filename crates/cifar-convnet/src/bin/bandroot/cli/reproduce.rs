@@ -119,6 +119,10 @@ pub(crate) struct Accuracy {
     #[arg(long)]
     pub(crate) dry_run: bool,
 
+    /// Say what is done, running (where, since when), failed (why) or missing, and what the queue says, and run nothing
+    #[arg(long, conflicts_with_all = ["dry_run", "launch", "retry_failed"])]
+    pub(crate) status: bool,
+
     /// Runs at a time; the threads are shared out among them
     #[arg(long, default_value_t = 1)]
     pub(crate) jobs: usize,

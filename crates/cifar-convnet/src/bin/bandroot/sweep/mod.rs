@@ -101,7 +101,7 @@ fn run_or_launch(arguments: &Sweep) -> anyhow::Result<()> {
             question: question(arguments),
         };
         return if arguments.dry_run {
-            workers.show()
+            workers.show(arguments.json)
         } else {
             workers.submit(arguments.json)
         };

@@ -85,6 +85,13 @@ pub(super) fn run(arguments: &SweepStatus) -> anyhow::Result<()> {
     output::print(&if arguments.json { files::json(&status)? } else { status.text() })
 }
 
+/// How some runs stand that are not those of a sweep's file, in words. `recorded` are done besides.
+pub(crate) fn text(cells: &[Cell], recorded: usize, folder: &Path) -> anyhow::Result<String> {
+    let mut status = Status::of(cells, 0, folder)?;
+    status.done += recorded;
+    Ok(status.text())
+}
+
 /// How many of some runs need a worker: neither done nor failed for good. Done ones do too whose checkpoints a crash left, which
 /// hold noise keys.
 pub(crate) fn missing(

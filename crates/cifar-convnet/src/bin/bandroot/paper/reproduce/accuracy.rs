@@ -35,6 +35,8 @@ struct Missing {
     row: AccuracyRow,
     /// Runs of its cell that come before it: those that exist, and those with earlier seeds.
     rank: usize,
+    /// In how many cells it is.
+    places: usize,
 }
 
 pub(crate) fn run(arguments: &Accuracy) -> anyhow::Result<()> {
@@ -61,10 +63,15 @@ pub(crate) fn run(arguments: &Accuracy) -> anyhow::Result<()> {
     let mut missing = plan(&rows, &tuned, &recorded, arguments)?;
     let wanted = rows.len() * arguments.seeds.len();
     if missing.is_empty() {
-        if !arguments.dry_run && arguments.out.join(".sweep").is_dir() {
+        if !arguments.dry_run && !arguments.status && arguments.out.join(".sweep").is_dir() {
             settle(&all, &tuned, &[], arguments)?;
         }
         return output::print(&format!("nothing is missing: all {wanted} runs are recorded"));
+    }
+    if arguments.status {
+        let recorded = wanted - missing.iter().map(|missing| missing.places).sum::<usize>();
+        let cells: Vec<Cell> = missing.into_iter().map(|missing| missing.cell).collect();
+        return output::print(&status::text(&cells, recorded, &arguments.out)?);
     }
     bring_data(arguments)?;
     let cells: Vec<Cell> = missing.iter().map(|missing| missing.cell.clone()).collect();
@@ -144,9 +151,9 @@ fn launch(cells: &[Cell], retry: Retry, arguments: &Accuracy) -> anyhow::Result<
         written_in: arguments.slurm.as_deref().unwrap_or(Path::new("the file of --slurm")),
         missing: status::missing(cells, &arguments.out, |failure| retry.covers(failure))?,
         more: arguments.launch.more,
-        question: format!("bandroot {} --dry-run", slurm::worker_arguments()?),
+        question: format!("bandroot {} --status", slurm::question_arguments()?),
     };
-    if arguments.dry_run { workers.show() } else { workers.submit(false) }
+    if arguments.dry_run { workers.show(false) } else { workers.submit(false) }
 }
 
 /// However it went: what was begun counts in the certificates of all runs in the folder.
@@ -220,8 +227,9 @@ fn plan(
             let same = |other: &Missing| {
                 other.cell.config.canonical().is_ok_and(|other| other == canonical)
             };
-            if !missing.iter().any(same) {
-                missing.push(Missing { cell, row: row.clone(), rank });
+            match missing.iter_mut().find(|other| same(other)) {
+                Some(other) => other.places += 1,
+                None => missing.push(Missing { cell, row: row.clone(), rank, places: 1 }),
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::terminal::output;
 use cifar_convnet::config::slurm::Slurm;
 use cifar_convnet::{BadArgument, config, files};
 use queue::Jobs;
-pub(crate) use script::{quote, worker_arguments};
+pub(crate) use script::{question_arguments, quote};
 
 /// What is to be submitted.
 #[derive(Debug)]
@@ -40,12 +40,15 @@ pub(crate) struct Workers<'a> {
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
 struct Submitted<'a> {
-    /// None if nothing is missing.
+    /// None if nothing is missing, or nothing is to be submitted.
     job: Option<&'a str>,
     tasks: usize,
     missing: usize,
     folder: &'a Path,
     script: Option<PathBuf>,
+    /// What is in it, if it is only to be shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
 }
 
 /// The table `[slurm]` of a file that holds nothing else.
@@ -69,6 +72,9 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Slurm> {
     Ok(written.slurm)
 }
 
+/// The script of the workers, among their files.
+const SCRIPT: &str = "workers.sh";
+
 /// Where the files of the workers are.
 fn notes(folder: &Path) -> PathBuf {
     folder.join(".sweep").join("slurm")
@@ -76,9 +82,13 @@ fn notes(folder: &Path) -> PathBuf {
 
 impl Workers<'_> {
     /// The script and what it is for, with nothing submitted and nothing written.
-    pub(crate) fn show(&self) -> anyhow::Result<()> {
+    pub(crate) fn show(&self, json: bool) -> anyhow::Result<()> {
+        submission::refuse_clusters()?;
         let program = program::place(&notes(self.folder))?;
         let script = self.script(&program)?;
+        if json {
+            return self.print_json(None, None, Some(script));
+        }
         output::print(&format!("{script}\n{}", self.describe()))
     }
 
@@ -89,11 +99,12 @@ impl Workers<'_> {
     pub(crate) fn submit(&self, json: bool) -> anyhow::Result<()> {
         if self.missing == 0 {
             return match json {
-                true => self.print_json(None, None),
+                true => self.print_json(None, None, None),
                 false => output::print(&self.describe()),
             };
         }
         submission::find("sbatch")?;
+        submission::refuse_clusters()?;
         let notes = notes(self.folder);
         // Before the folder is made: what no script can be made of leaves nothing behind.
         self.script(&program::place(&notes)?)?;
@@ -106,12 +117,14 @@ impl Workers<'_> {
             self.refuse_twice(&jobs)?;
         }
         let program = program::pin(&notes)?;
-        let path = notes.join("workers.sh");
+        let path = notes.join(SCRIPT);
         files::write_secret(&path, self.script(&program)?.as_bytes())?;
+        // Its whole path is how the queue tells that it is ours.
+        let path = path.canonicalize().with_context(|| path.display().to_string())?;
         let job = submission::sbatch(&path, self.slurm, self.written_in)?;
         jobs.add(&job)?;
         if json {
-            return self.print_json(Some(&job), Some(path));
+            return self.print_json(Some(&job), Some(path), None);
         }
         output::print(&format!(
             "submitted job {job}: {}\n\nnext:\n  {}  how it stands\n  squeue --job {job}  what the cluster says\n  \
@@ -123,10 +136,15 @@ impl Workers<'_> {
         ))
     }
 
-    fn print_json(&self, job: Option<&str>, script: Option<PathBuf>) -> anyhow::Result<()> {
-        let tasks = if job.is_some() { self.tasks() } else { 0 };
+    fn print_json(
+        &self,
+        job: Option<&str>,
+        script: Option<PathBuf>,
+        text: Option<String>,
+    ) -> anyhow::Result<()> {
+        let tasks = if job.is_some() || text.is_some() { self.tasks() } else { 0 };
         let (missing, folder) = (self.missing, self.folder);
-        output::print(&files::json(&Submitted { job, tasks, missing, folder, script })?)
+        output::print(&files::json(&Submitted { job, tasks, missing, folder, script, text })?)
     }
 
     fn script(&self, program: &Path) -> anyhow::Result<String> {

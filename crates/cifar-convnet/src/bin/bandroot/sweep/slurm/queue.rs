@@ -16,9 +16,6 @@ use super::submission;
 /// How long squeue may take: a controller that is busy answers late, one that is gone never.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Where the script of the workers is in the folder of every sweep.
-const SCRIPT: &str = "/.sweep/slurm/workers.sh";
-
 /// What a command answers, which is ended if it does not.
 fn answer(command: &mut Command, patience: Duration) -> anyhow::Result<Output> {
     let pipes = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -55,6 +52,8 @@ fn all_of(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
 pub(super) struct Jobs {
     path: PathBuf,
     ids: Vec<String>,
+    /// The script of the workers; none if there is none.
+    script: Option<PathBuf>,
 }
 
 impl Jobs {
@@ -65,7 +64,8 @@ impl Jobs {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             text => text.with_context(|| format!("could not read {}", path.display()))?,
         };
-        Ok(Self { path, ids: text.lines().map(str::to_owned).collect() })
+        let script = super::notes(folder).join(super::SCRIPT).canonicalize().ok();
+        Ok(Self { path, ids: text.lines().map(str::to_owned).collect(), script })
     }
 
     /// Writes one more down.
@@ -104,16 +104,34 @@ impl Jobs {
                 command.env_remove(name);
             }
         }
+        // Workers are submitted to this cluster only.
+        command.env_remove("SLURM_CLUSTERS");
         let output = answer(command.args(arguments), PATIENCE)?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
             bail!("squeue did not answer: {}", said.trim().lines().last().unwrap_or_default());
         }
         let text = String::from_utf8_lossy(&output.stdout);
-        let mut tasks: Vec<Task> = text.lines().filter_map(Task::parse).collect();
+        let mut tasks: Vec<Task> = text
+            .lines()
+            .filter_map(Task::parse)
+            .filter(|(_, command)| self.is_ours(command))
+            .map(|(task, _)| task)
+            .collect();
         tasks.retain(|task| self.ids.contains(&task.job));
         tasks.sort();
         Ok(tasks)
+    }
+
+    /// Whether a job with this command can be of the sweep. Numbers of jobs begin again with a new cluster: a job with another
+    /// script is another job, though it may be of another sweep.
+    fn is_ours(&self, command: &str) -> bool {
+        let Some(script) = self.script.as_ref().filter(|_| command.starts_with('/')) else {
+            return true;
+        };
+        // By way of a link, or gone since.
+        let command = Path::new(command);
+        command.canonicalize().as_deref().unwrap_or(command) == script
     }
 }
 
@@ -127,7 +145,8 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    fn parse(line: &str) -> Option<Self> {
+    /// With the command of its job.
+    fn parse(line: &str) -> Option<(Self, String)> {
         let mut parts = line.trim().splitn(5, '|').map(str::to_owned);
         let task = Self {
             job: parts.next()?,
@@ -135,10 +154,7 @@ impl Task {
             state: parts.next()?,
             reason: parts.next()?,
         };
-        // Numbers of jobs begin again with a new cluster: a job with another script is another job.
-        let command = parts.next().unwrap_or_default();
-        let is_ours = !command.starts_with('/') || command.contains(SCRIPT);
-        is_ours.then_some(task)
+        Some((task, parts.next().unwrap_or_default()))
     }
 
     /// What it waits for, in plain words.
@@ -198,10 +214,24 @@ mod tests {
 
     #[test]
     fn a_job_of_the_same_number_with_another_script_is_another_job() {
-        let parse = |command: &str| Task::parse(&format!("7|1|RUNNING|None|{command}"));
-        assert!(parse("/a/runs/b|c/.sweep/slurm/workers.sh").is_some());
-        assert!(parse("(null)").is_some() && parse("").is_some(), "not known");
-        assert_eq!(parse("/a/other.sh"), None);
+        let folder = tempfile::tempdir().unwrap();
+        let script = |sweep: &str| {
+            let notes = super::super::notes(&folder.path().join(sweep));
+            fs::create_dir_all(&notes).unwrap();
+            fs::write(notes.join("workers.sh"), "").unwrap();
+            notes.join("workers.sh").display().to_string()
+        };
+        let (ours, other) = (script("b|c"), script("other"));
+        let jobs = Jobs::of(&folder.path().join("b|c")).unwrap();
+        let is_ours = |command: &str| {
+            let (task, command) = Task::parse(&format!("7|1|RUNNING|None|{command}")).unwrap();
+            assert_eq!((&*task.job, &*task.task), ("7", "1"));
+            jobs.is_ours(&command)
+        };
+        assert!(is_ours(&ours) && is_ours(&ours.replace("/.sweep/", "/./.sweep/")));
+        assert!(is_ours("(null)") && is_ours(""), "not known");
+        assert!(!is_ours(&other), "of another sweep");
+        assert!(!is_ours("/gone/b|c/.sweep/slurm/workers.sh") && !is_ours("/a/other.sh"));
     }
 
     #[cfg(unix)]
@@ -229,7 +259,7 @@ mod tests {
             "7|3|PENDING|Priority",
             "9|1|PENDING|QOSMaxCpuPerUserLimit",
         ];
-        let tasks: Vec<Task> = lines.iter().filter_map(|line| Task::parse(line)).collect();
+        let tasks: Vec<Task> = lines.iter().filter_map(|line| Some(Task::parse(line)?.0)).collect();
         assert_eq!(
             describe(&tasks),
             "queue: job 7, 2 workers pending (Priority: others are before it)\nqueue: job 7, 1 workers running\n\

@@ -46,23 +46,34 @@ pub(super) fn text(
         r#"#!/bin/bash
 # Workers of the sweep in {folder}, written by bandroot. Each takes runs that are missing until there are none.
 {options}
-{setup}# Whatever the lines before chose: the end of the worker is looked at below.
-set +eu
-
 # Ahead of the time limit Slurm sends USR1 to this shell, and to nobody else. scancel and preemption send TERM to the
 # worker too. In both cases it writes a checkpoint and ends with {STOPPED}; only after USR1 this task goes back to the queue.
 at_limit=no
+stopped=no
 worker=
 trap 'at_limit=yes; [ -z "$worker" ] || kill -USR1 "$worker"' USR1
-trap '[ -z "$worker" ] || kill -TERM "$worker"' TERM
+trap 'stopped=yes; [ -z "$worker" ] || kill -TERM "$worker"' TERM
 
-echo "worker ${{SLURM_ARRAY_TASK_ID:-}} on ${{SLURMD_NODENAME:-$(hostname)}}, restart ${{SLURM_RESTART_COUNT:-0}}, $(date '+%F %T')"
-{command} &
-worker=$!
-# A trapped signal ends wait, but not the worker.
-wait "$worker"; code=$?
-while kill -0 "$worker" 2>/dev/null; do wait "$worker"; code=$?; done
-worker=
+{setup}# Whatever these lines chose: the end of the worker is looked at below.
+set +eu
+
+if [ "$at_limit" = yes ]; then
+    code={STOPPED}
+elif [ "$stopped" = yes ]; then
+    echo "stopped before the worker began"
+    exit {STOPPED}
+else
+    echo "worker ${{SLURM_ARRAY_TASK_ID:-}} on ${{SLURMD_NODENAME:-$(hostname)}}, restart ${{SLURM_RESTART_COUNT:-0}}, $(date '+%F %T')"
+    {command} &
+    worker=$!
+    # What came while it was being started.
+    [ "$at_limit" = no ] || kill -USR1 "$worker"
+    [ "$stopped" = no ] || kill -TERM "$worker"
+    # A trapped signal ends wait, but not the worker.
+    wait "$worker"; code=$?
+    while kill -0 "$worker" 2>/dev/null; do wait "$worker"; code=$?; done
+    worker=
+fi
 
 if [ "$at_limit" = yes ] && [ "$code" -ge {STOPPED} ]; then
     if [ "${{SLURM_RESTART_COUNT:-0}}" -ge {restarts} ]; then
@@ -80,7 +91,18 @@ exit "$code"
 }
 
 /// The words of this command, as a worker is to run it: without what only concerns the submission.
-pub(crate) fn worker_arguments() -> anyhow::Result<String> {
+fn worker_arguments() -> anyhow::Result<String> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
+    arguments(Some(now))
+}
+
+/// The words of this command without what only concerns the submission or what is run: with a question added, what to type to
+/// have it answered.
+pub(crate) fn question_arguments() -> anyhow::Result<String> {
+    arguments(None)
+}
+
+fn arguments(retry_before: Option<f64>) -> anyhow::Result<String> {
     let mut given = Vec::new();
     for argument in std::env::args_os().skip(1) {
         let text = argument.into_string().map_err(|argument| {
@@ -91,21 +113,23 @@ pub(crate) fn worker_arguments() -> anyhow::Result<String> {
         })?;
         given.push(text);
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
-    let words: Vec<String> = of_worker(given, now).iter().map(|word| quote(word)).collect();
+    let words: Vec<String> =
+        of_worker(given, retry_before).iter().map(|word| quote(word)).collect();
     Ok(words.join(" "))
 }
 
 /// A failure is tried again if it is from before the submission: workers that start later would try it once more each,
 /// and each is one more trial.
-fn of_worker(given: Vec<String>, now: f64) -> Vec<String> {
+fn of_worker(given: Vec<String>, retry_before: Option<f64>) -> Vec<String> {
     let mut words = Vec::new();
     let mut given = given.into_iter();
     while let Some(word) = given.next() {
         match word.as_str() {
             "--launch" | "--slurm" => drop(given.next()),
             "--dry-run" | "--more" | "--json" => {}
-            "--retry-failed" => words.push(format!("--retry-failed-before={now}")),
+            "--retry-failed" => {
+                words.extend(retry_before.map(|time| format!("--retry-failed-before={time}")));
+            }
             word if word.starts_with("--launch=") || word.starts_with("--slurm=") => {}
             _ => words.push(word),
         }
@@ -156,8 +180,10 @@ mod tests {
 
     #[test]
     fn a_worker_runs_the_same_command_without_what_submits_it() {
-        let words =
-            |line: &str| of_worker(line.split(' ').map(str::to_owned).collect(), 7.0).join(" ");
+        let of = |line: &str, retry_before| {
+            of_worker(line.split(' ').map(str::to_owned).collect(), retry_before).join(" ")
+        };
+        let words = |line: &str| of(line, Some(7.0));
         assert_eq!(words("sweep a.toml --launch slurm --out b --more"), "sweep a.toml --out b");
         assert_eq!(
             words("sweep --launch=slurm a.toml --dry-run --jobs 2 --json"),
@@ -166,6 +192,10 @@ mod tests {
         assert_eq!(
             words("reproduce accuracy --slurm s.toml --launch slurm --retry-failed --seeds 0,1"),
             "reproduce accuracy --retry-failed-before=7 --seeds 0,1"
+        );
+        assert_eq!(
+            of("reproduce accuracy --retry-failed --launch slurm", None),
+            "reproduce accuracy"
         );
     }
 

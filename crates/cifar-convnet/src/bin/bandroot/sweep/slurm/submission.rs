@@ -3,13 +3,29 @@
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
 use cifar_convnet::BadArgument;
 use cifar_convnet::config::slurm::Slurm;
 
 /// What sbatch says, the key that it is about, and what to do.
-const REFUSALS: [(&str, &str, &str); 17] = [
+/// What is more special comes first: the sentence that Slurm has for all limits of accounts and users speaks of time limits
+/// whatever the limit was, which only a line before it may name.
+const REFUSALS: [(&str, &str, &str); 31] = [
+    ("maxwall", "time", SMALLER),
+    ("cpuminutes", "time", SMALLER),
+    ("cpurunminutes", "time", SMALLER),
+    ("maxcpu", "cpus", SMALLER),
+    ("mincpu", "cpus", "take more: sacctmgr show qos says how many"),
+    ("grpcpu", "cpus", SMALLER),
+    ("maxmem", "memory", SMALLER),
+    ("grpmem", "memory", SMALLER),
+    ("maxgres", "gres", SMALLER),
+    ("grpgres", "gres", SMALLER),
+    ("submitjob", "tasks", FEWER),
+    ("maxjobs", "tasks", FEWER),
+    ("grpjobs", "tasks", FEWER),
+    ("accounting/qos policy", "tasks", FEWER),
     ("array spec", "tasks", "take fewer: scontrol show config | grep MaxArraySize says how many"),
     ("partition name", "partition", "sinfo lists those that there are"),
     ("invalid partition", "partition", "sinfo lists those that there are"),
@@ -29,14 +45,46 @@ const REFUSALS: [(&str, &str, &str); 17] = [
         "cpus",
         "no node has so much: take fewer cpus, less memory or another constraint",
     ),
-    ("limit", "tasks", "take fewer, or shorter ones: the cluster limits what one user may submit"),
+    ("limit", "tasks", FEWER),
     ("option", "options", "sbatch --help lists those that there are"),
 ];
 
+const FEWER: &str = "take fewer, or wait until others have ended: the cluster limits what a user or group may submit";
+const SMALLER: &str =
+    "take less: sacctmgr show qos and sacctmgr show associations user=$USER list the limits";
+
 /// Variables of sbatch that would win over what the script needs: without the signal ahead of the limit, the requeue and the
-/// appended log nothing is continued, and after a wait the job would be known only when it has ended.
-const NOT_FOR_THE_SCRIPT: [&str; 5] =
-    ["SBATCH_ARRAY_INX", "SBATCH_SIGNAL", "SBATCH_OPEN_MODE", "SBATCH_NO_REQUEUE", "SBATCH_WAIT"];
+/// appended log nothing is continued, after a wait the job would be known only when it has ended, and in another place nobody
+/// would find the log.
+const NOT_FOR_THE_SCRIPT: [&str; 7] = [
+    "SBATCH_ARRAY_INX",
+    "SBATCH_SIGNAL",
+    "SBATCH_OPEN_MODE",
+    "SBATCH_NO_REQUEUE",
+    "SBATCH_WAIT",
+    "SBATCH_OUTPUT",
+    "SBATCH_ERROR",
+];
+
+/// Refuses to submit to another cluster: its jobs would not be found in the queue of this one.
+///
+/// # Errors
+/// If the environment names clusters.
+pub(super) fn refuse_clusters() -> anyhow::Result<()> {
+    for variable in ["SBATCH_CLUSTERS", "SLURM_CLUSTERS"] {
+        ensure!(
+            std::env::var_os(variable).is_none(),
+            BadArgument(format!(
+                "{variable} is set, but --launch slurm submits to the cluster it is called on: unset it, and call it on the \
+                 login node of the cluster that is meant"
+            ))
+        );
+    }
+    Ok(())
+}
+
+/// What sbatch says if the request may have arrived and only the answer did not.
+const UNHEARD: [&str; 4] = ["timed out", "zero bytes", "send/recv", "unexpected message"];
 
 /// Where a program is.
 ///
@@ -67,6 +115,14 @@ pub(super) fn sbatch(script: &Path, slurm: &Slurm, written_in: &Path) -> anyhow:
         command.arg("--parsable").arg(script).output().context("could not start sbatch")?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     if !output.status.success() {
+        let lower = said.to_lowercase();
+        if UNHEARD.iter().any(|words| lower.contains(words)) {
+            bail!(
+                "sbatch got no answer ({}), and the job may exist all the same: squeue --me shows it, and scancel ends it \
+                 before you submit again",
+                reason(&said)
+            );
+        }
         bail!(BadArgument(
             explain(&said, slurm, written_in, |name| std::env::var_os(name).is_some())
         ));
@@ -87,19 +143,30 @@ fn job_of(answer: &str) -> Option<&str> {
     (!job.is_empty() && job.bytes().all(|byte| byte.is_ascii_digit())).then_some(job)
 }
 
-/// One sentence from what sbatch said.
-fn explain(said: &str, slurm: &Slurm, written_in: &Path, is_set: impl Fn(&str) -> bool) -> String {
+/// The lines that sbatch said, without what it puts before each.
+fn lines(said: &str) -> Vec<&str> {
     let lines = said.lines().map(|line| {
         let line = line.trim();
         let line = line.strip_prefix("sbatch: ").unwrap_or(line);
         let line = line.strip_prefix("error: ").unwrap_or(line);
         line.strip_prefix("Batch job submission failed: ").unwrap_or(line)
     });
-    let lines: Vec<&str> =
-        lines.filter(|line| !line.is_empty() && !line.starts_with("Try ")).collect();
-    // The last line is the reason; those before it say how sbatch came there.
-    let reason = lines.last().copied().unwrap_or("it did not say why").trim_end_matches('.');
-    let all = lines.join("; ").to_lowercase();
+    lines.filter(|line| !line.is_empty() && !line.starts_with("Try ")).collect()
+}
+
+/// The last line, behind the name of the limit if one is reached: other lines before it say how sbatch came there.
+fn reason(said: &str) -> String {
+    let reason = match &lines(said)[..] {
+        [] => "it did not say why".to_owned(),
+        [.., limit, last] if !limit.contains(' ') => format!("{limit}: {last}"),
+        [.., last] => (*last).to_owned(),
+    };
+    reason.trim_end_matches('.').to_owned()
+}
+
+/// One sentence from what sbatch said.
+fn explain(said: &str, slurm: &Slurm, written_in: &Path, is_set: impl Fn(&str) -> bool) -> String {
+    let (reason, all) = (reason(said), lines(said).join("; ").to_lowercase());
     if all.contains("contact slurm controller") || all.contains("connect") {
         return format!(
             "sbatch does not reach the cluster ({reason}): try again when sinfo answers"
@@ -142,6 +209,9 @@ mod tests {
         }
     }
 
+    const POLICY: &str =
+        "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)";
+
     #[test]
     fn every_refusal_says_what_to_change() {
         let slurm = Slurm { partition: Some("gpuu".to_owned()), ..Slurm::default() };
@@ -158,14 +228,27 @@ mod tests {
             ("Memory specification can not be satisfied", "slurm.memory in"),
             ("Requested node configuration is not available", "slurm.cpus in"),
             ("More processors requested than permitted", "slurm.cpus in"),
-            (
-                "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
-                "slurm.",
-            ),
+            ("Time limit specification required, but not provided", "slurm.time in"),
+            (POLICY, "slurm.tasks in"),
         ] {
             let sentence = sentence(&failed(why));
             assert!(sentence.contains(words) && sentence.contains(why), "{sentence}");
             assert_eq!(sentence.lines().count(), 1);
+        }
+        for (limit, words) in [
+            ("QOSMaxSubmitJobPerUserLimit", "slurm.tasks in"),
+            ("AssocMaxSubmitJobLimit", "slurm.tasks in"),
+            ("AssocGrpSubmitJobsLimit", "slurm.tasks in"),
+            ("QOSMaxCpuPerUserLimit", "slurm.cpus in"),
+            ("QOSMaxCpuPerJobLimit", "slurm.cpus in"),
+            ("QOSMaxMemoryPerJob", "slurm.memory in"),
+            ("QOSMaxGRESPerUser", "slurm.gres in"),
+            ("QOSMaxWallDurationPerJobLimit", "slurm.time in"),
+            ("AssocMaxCpuMinutesPerJobLimit", "slurm.time in"),
+        ] {
+            let sentence = sentence(&format!("sbatch: error: {limit}\n{}", failed(POLICY)));
+            assert!(sentence.contains(words), "{limit}: {sentence}");
+            assert!(sentence.contains(limit), "which one it was: {sentence}");
         }
         let unknown = sentence(
             "sbatch: unrecognized option '--exclud=a'\nTry \"sbatch --help\" for more information\n",
