@@ -92,7 +92,7 @@ pub fn create_closed_folder(path: &Path) -> anyhow::Result<()> {
 
 /// A name that no other thread, process or machine has, and that tells people where it comes from: processes of two
 /// machines can have one number.
-fn unique_name() -> anyhow::Result<String> {
+pub fn unique_name() -> anyhow::Result<String> {
     let mut random = [0; 8];
     getrandom::fill(&mut random).map_err(|error| {
         anyhow::anyhow!("the operating system gives no random numbers: {error}")

@@ -7,7 +7,9 @@
 //! solved again. Only converged solutions are kept. A right checksum only says that nothing changed since
 //! someone wrote it: that the certificate is the one of these rows is checked as well.
 
+use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher};
 use std::io::{BufReader, BufWriter, Read};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -125,8 +127,9 @@ impl Cache {
         let header = Header { key: key.clone(), certificate: certificate.clone() };
         let header = serde_json::to_vec(&header).map_err(|e| text(&e))?;
         fs::create_dir_all(&self.folder).map_err(|e| text(&e))?;
-        let temporary = path.with_extension(format!("{}.partial", std::process::id()));
-        let written = File::create(&temporary).and_then(|file| {
+        let temporary = path.with_extension(format!("{:016x}.partial", random()));
+        // Never into a file that is there: another process may be writing it.
+        let written = File::create_new(&temporary).and_then(|file| {
             let mut file = SealedWriter::new(BufWriter::new(file), FORMAT)?;
             file.put_part(&header)?;
             file.put_numbers(rows.entries(), f64::to_le_bytes)?;
@@ -163,6 +166,14 @@ impl Key {
         let digest = Sha256::digest(format!("{self:?}"));
         format!("aof-n{}-b{}-{}.bin", self.steps, self.bands, &hexadecimal(&digest)[..16])
     }
+}
+
+/// A number that no other process draws, on whatever machine: those of two can have one process number. What the
+/// standard library keys its hash maps with comes from the operating system.
+fn random() -> u64 {
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u32(std::process::id());
+    hasher.finish()
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {

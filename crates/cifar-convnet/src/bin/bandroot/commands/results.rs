@@ -213,7 +213,7 @@ fn import(run: &Path, files: &[(&str, String)], into: &Path, secret: bool) -> an
         return Ok(false);
     }
     let temporary =
-        into.join(format!(".{}.{}.partial", name.to_string_lossy(), std::process::id()));
+        into.join(format!(".{}.{}.partial", name.to_string_lossy(), files::unique_name()?));
     fs::create_dir_all(&temporary)
         .with_context(|| format!("could not make the folder {}", temporary.display()))?;
     for (name, text) in files {

@@ -162,11 +162,18 @@ pub(crate) fn write(folder: &Path, name: &str, panels: &[Panel]) -> anyhow::Resu
 
     // The bitmap backend takes a path; its temporary file is renamed like every other file.
     let path = folder.join(format!("{name}.png"));
-    let temporary = folder.join(format!(".{name}.{}.partial.png", std::process::id()));
-    draw(&BitMapBackend::new(&temporary, size).into_drawing_area(), panels, rows, columns)
-        .map_err(failed)?;
-    std::fs::rename(&temporary, &path)
-        .with_context(|| format!("could not write {}", path.display()))
+    let temporary = folder.join(format!(".{name}.{}.partial.png", files::unique_name()?));
+    let drawn =
+        draw(&BitMapBackend::new(&temporary, size).into_drawing_area(), panels, rows, columns);
+    let renamed = drawn.map_err(failed).and_then(|()| {
+        std::fs::rename(&temporary, &path)
+            .with_context(|| format!("could not write {}", path.display()))
+    });
+    if renamed.is_err() {
+        // It may not exist; that is what is wanted.
+        drop(std::fs::remove_file(&temporary));
+    }
+    renamed
 }
 
 /// The fonts come with the program: no system library, the same image everywhere.
