@@ -6,6 +6,7 @@
 mod shell;
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread::sleep;
@@ -24,10 +25,13 @@ impl Cluster {
     /// None, said loudly, where this is not asked for.
     fn start(folder: &Path) -> Option<Self> {
         if std::env::var_os("BANDROOT_REQUIRE_SLURM").is_none() {
-            println!(
-                "SKIPPED: sweeps on a real Slurm; it needs Debian's munge, slurmctld, slurmd and slurm-client, and \
+            // Not by eprintln!, which cargo shows of failed tests only.
+            let said = writeln!(
+                std::io::stderr(),
+                "\nSKIPPED: sweeps on a real Slurm; it needs Debian's munge, slurmctld, slurmd and slurm-client, and \
                  BANDROOT_REQUIRE_SLURM=1"
             );
+            drop(said);
             return None;
         }
         let cluster = Self { folder: folder.to_owned() };
@@ -303,6 +307,18 @@ fn time_limits_cancelled_jobs_and_dead_nodes_change_no_result() {
         assert!(model(&here) == model(&halving), "{run} differs");
         assert_eq!(read_json(&halving.out.join(&run).join("privacy.json"))["trials"], 8);
     }
+    say("a cluster that is stopped leaves no orphan");
+    let sweep = Sweep::new(&cluster, folder, "left", &eight);
+    let job = sweep.launch();
+    sweep.watch("two trainings", || sweep.trained().len() == 2);
+    let node = cluster.ask("squeue", &format!("-h -j {job}_1 -o %N")).trim().to_owned();
+    let pid = fs::read_to_string(cluster.folder.join(format!("run/slurmd-{node}.pid"))).unwrap();
+    assert!(Command::new("kill").args(["-KILL", pid.trim()]).status().unwrap().success());
+    let stopped = cluster.script("stop");
+    assert!(stopped.status.success(), "{stopped:?}");
+    assert!(sweep.trained().is_empty(), "{:?}, {stopped:?}", sweep.trainings());
+    let again = cluster.script("stop");
+    assert!(again.status.success() && again.stderr.is_empty(), "nothing is left: {again:?}");
     say("done");
 }
 
