@@ -232,7 +232,8 @@ impl Claims {
         let silence = file.metadata().ok()?.modified().ok()?.elapsed().unwrap_or_default();
         // Shared: of two who only look, each sees the owner and not the other.
         let shows = owner.locked && owner.is_beside(&self.owner);
-        let is_held = match if shows { (self.try_lock_shared)(&file) } else { Ok(()) } {
+        let lock = if shows { (self.try_lock_shared)(&file) } else { Ok(()) };
+        let is_held = match lock {
             Ok(()) if shows => false,
             Err(TryLockError::WouldBlock) => true,
             // Elsewhere, or where there are no locks at the moment.
