@@ -38,6 +38,13 @@ pub const LIMITS: &str = "the Gaussian is sampled in floating point, on a grid o
                           example moves a sum by at most 1 + sum_rounding clip norms, which is proven but for \
                           convolutions with ghost norms, where it is searched for; timing is not covered";
 
+/// The limits of a run of a burn module.
+pub(crate) const LIMITS_OF_MODULE: &str = "the Gaussian is sampled in floating point, on a grid of 2^-30 of its deviation: in every coordinate and step \
+     probabilities are right to about 1 part in 10^6, not exactly; one example moves a sum by at most 1 + sum_rounding clip norms, \
+     which is proven but for convolutions, linear layers at several positions and large embeddings whose norms are found without their \
+     gradients, and for backward passes of scaled losses, where it is searched for; that an example's loss depends on no other \
+     example is checked on a few; timing is not covered";
+
 /// The limits of a run on a GPU.
 pub(crate) const LIMITS_ON_DEVICE: &str = "the Gaussian is sampled in floating point, on a grid of at most 2^-26 of its deviation or 2^-36 clip norms: in every \
      coordinate and step probabilities are right to about 1 part in 10^6, not exactly; one example moves a sum by at most 1 + \
@@ -78,12 +85,17 @@ pub struct Artifacts {
     /// SHA-256 of the training examples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub training_data_sha256: Option<Fingerprint>,
-    /// SHA-256 of the file with the trained parameters.
+    /// SHA-256 of the file with the trained parameters; of a burn module, unless a file is named, of their values: f32 in little-endian,
+    /// in the order of the plan's coordinates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters_sha256: Option<Fingerprint>,
     /// SHA-256 of the names and shapes of a burn module's trained parameters, in the order of the plan's coordinates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module_sha256: Option<Fingerprint>,
+    /// SHA-256 of what training leaves as it is in a burn module: frozen parameters (types, shapes and values), states. None where there
+    /// is nothing of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frozen_sha256: Option<Fingerprint>,
 }
 
 /// What a run tells of itself besides its plan and its ledger.
@@ -217,9 +229,12 @@ impl Certificate {
             selection: None,
             held_out_examples,
             features,
+            limits: match artifacts.module_sha256 {
+                Some(_) => LIMITS_OF_MODULE.to_string(),
+                None => LIMITS.to_string(),
+            },
             artifacts,
             provenance,
-            limits: LIMITS.to_string(),
         };
         certificate.statement = certificate.derived_statement();
         certificate

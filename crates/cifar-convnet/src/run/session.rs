@@ -358,6 +358,7 @@ impl<'a> Session<'a> {
                         training_data_sha256: Some(data_sha256),
                         parameters_sha256: Some(Fingerprint::of_bytes(&model)),
                         module_sha256: None,
+                        frozen_sha256: None,
                     },
                     provenance: self.provenance,
                 };

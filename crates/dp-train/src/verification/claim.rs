@@ -3,7 +3,7 @@
 use super::Verdict;
 use crate::certificate::{
     Certificate, FORMAT, FORMAT_1, GENERATOR, GENERATOR_1, GENERATOR_ON_DEVICE, LIMITS, LIMITS_1,
-    LIMITS_ON_DEVICE,
+    LIMITS_OF_MODULE, LIMITS_ON_DEVICE,
 };
 use crate::plan::Sampling;
 
@@ -18,6 +18,9 @@ impl Verdict {
         let (expected_generator, expected_limits) = match (first, on_device) {
             (true, _) => (GENERATOR_1, LIMITS_1),
             (false, true) => (GENERATOR_ON_DEVICE, LIMITS_ON_DEVICE),
+            (false, false) if certificate.artifacts.module_sha256.is_some() => {
+                (GENERATOR, LIMITS_OF_MODULE)
+            }
             (false, false) => (GENERATOR, LIMITS),
         };
         self.find(generator == expected_generator, format!("generator: {generator}"));
