@@ -166,8 +166,50 @@ impl NoiseKey {
         hash.finalize().into()
     }
 
+    /// Where a step of a burn module takes the seeds of its draws from (dropout): SHA-256 of a label of its own, this key and the
+    /// step. So masks are as secret as the noise, as what is bounded for one example is bounded for given masks, and a step that is taken
+    /// again has the same. That noise and masks share a secret is as sound as [that batches do](Self::of_batches).
+    #[cfg(feature = "burn")]
+    pub(crate) fn draws(&self, step: u64) -> Draws {
+        const LABEL: &[u8] = b"bandroot/1/draws";
+        let mut hash = Sha256::new();
+        hash.update((LABEL.len() as u64).to_le_bytes());
+        hash.update(LABEL);
+        hash.update(self.bytes);
+        hash.update(step.to_le_bytes());
+        Draws { bytes: hash.finalize().into() }
+    }
+
     pub(crate) fn bytes(&self) -> &[u8; 32] {
         &self.bytes
+    }
+}
+
+/// A secret that the seeds of one step's calls are derived from.
+#[cfg(feature = "burn")]
+pub(crate) struct Draws {
+    bytes: [u8; 32],
+}
+
+#[cfg(feature = "burn")]
+impl Draws {
+    /// A fresh one, of which nothing else is derived.
+    ///
+    /// # Errors
+    /// [`NoEntropy`] if the operating system has none to give.
+    pub(crate) fn from_os() -> Result<Self, NoEntropy> {
+        let mut bytes = [0; 32];
+        getrandom::fill(&mut bytes).map_err(|_| NoEntropy)?;
+        Ok(Self { bytes })
+    }
+
+    /// The seed of a call.
+    pub(crate) fn seed(&self, call: u64) -> u64 {
+        let mut hash = Sha256::new();
+        hash.update(self.bytes);
+        hash.update(call.to_le_bytes());
+        let digest: [u8; 32] = hash.finalize().into();
+        u64::from_le_bytes(*digest.first_chunk().expect("a digest is longer"))
     }
 }
 
@@ -223,6 +265,21 @@ mod tests {
         let mut from_start = RunSeed(3).stream_at(Purpose::Augmentation, 0, 0);
         let read: Vec<u64> = (0..9).map(|_| from_start.next_u64()).collect();
         assert_eq!(read[8], words[1], "an index is 16 words");
+    }
+
+    #[cfg(feature = "burn")]
+    #[test]
+    fn every_key_step_and_call_draws_from_its_own_seed_and_the_same_from_the_same() {
+        let seeds = || -> Vec<u64> {
+            let keys = (0..3).map(|seed| NoiseKey::fixed(RunSeed(seed)));
+            let draws = keys.flat_map(|key| (0..3).map(move |step| key.draws(step)));
+            draws.flat_map(|draws| (0..3).map(move |call| draws.seed(call))).collect()
+        };
+        let mut all = seeds();
+        assert_eq!(all, seeds());
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 27);
     }
 
     #[test]

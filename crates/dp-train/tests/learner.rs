@@ -172,3 +172,26 @@ fn every_way_and_microbatch_releases_the_same_but_for_rounding() {
         assert!(apart < 1e-5, "{apart:e}");
     }
 }
+
+#[test]
+fn a_frozen_copy_of_a_trained_layer_is_refused_by_both_names() {
+    #[derive(Module, Debug)]
+    struct Copied {
+        layer: Linear,
+        teacher: Linear,
+    }
+    let layer = net().layer;
+    let begin = |teacher: Linear| {
+        let net = Copied { layer: layer.clone(), teacher };
+        let (method, sgd) = (Method::Bsr { bands: 5 }, Sgd::new(1.0, 0.0).unwrap());
+        let (participation, budget) =
+            (Participation::epochs(3, 5).unwrap(), Budget { epsilon: 8.0, delta: 1e-5 });
+        let clipping = Clipping { batch_size: 100, clip_norm: 1.0 };
+        let size = trained_parameters(&net).unwrap();
+        let plan = PlanRequest::new(method, sgd, participation, budget, clipping, size).plan();
+        PrivateSteps::new(&net, plan.unwrap(), 500, RunSeed(1), NoiseKey::from_os().unwrap())
+    };
+    let error = begin(layer.clone().no_grad()).unwrap_err().to_string();
+    assert!(error.contains("teacher.weight is a frozen copy of layer.weight"), "{error}");
+    begin(net().layer.no_grad()).unwrap();
+}

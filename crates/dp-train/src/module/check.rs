@@ -1,17 +1,30 @@
 //! A module is compared with the definition before its first step.
 
-use std::sync::atomic::Ordering;
-
-use burn::module::{Flag, Module, ModuleMapper, ModuleVisitor, Param};
+use burn::module::{Flag, Module, ModuleMapper, Param};
 use burn::tensor::Tensor;
 
+use super::draws::Seeds;
 use super::error::ModuleError;
 use super::layout::Layout;
-use super::per_example::{Gradient, PerExample, SEED};
+use super::per_example::{Gradient, PerExample, bits};
 use crate::gradient::ClippedSum;
+use crate::seeds::Draws;
+use crate::training::TrainingError;
 
 /// Examples that are compared.
-pub(super) const EXAMPLES: usize = 4;
+const EXAMPLES: usize = 4;
+
+/// The numbers of the examples that are compared: from all over the data, and not in their order, as a batch has them.
+pub(super) fn compared(examples: usize) -> Vec<u32> {
+    let n = examples as u32;
+    let mut compared = Vec::with_capacity(EXAMPLES);
+    for example in [n.saturating_sub(1), 0, (u64::from(n) * 2 / 3) as u32, n / 3] {
+        if example < n && !compared.contains(&example) {
+            compared.push(example);
+        }
+    }
+    compared
+}
 
 /// What f32 may differ by, of what is summed. Influence of one example on another that is smaller passes: beside few it does not matter
 /// beside the noise, but no check of four examples bounds what it adds up to in a large batch.
@@ -26,24 +39,6 @@ impl ModuleMapper for Quiet {
     }
 }
 
-/// Whether there is such a switch, and it is on.
-#[derive(Default)]
-struct Noisy(bool);
-
-impl ModuleVisitor for Noisy {
-    fn visit_flag(&mut self, flag: &Param<Flag>) {
-        self.0 |= flag.is_enabled();
-    }
-}
-
-/// What a module was found to be good for.
-pub(super) struct Checked {
-    /// The way that holds.
-    pub(super) way: PerExample,
-    /// Examples in a forward pass, unless the caller says it.
-    pub(super) microbatch: usize,
-}
-
 /// Compares losses and clipped sums of a few examples with those of each alone, and says which way holds.
 ///
 /// # Errors
@@ -55,29 +50,77 @@ pub(super) fn check<M: Module>(
     way: PerExample,
     loss: &mut dyn FnMut(&M, &[u32]) -> Tensor<1>,
     examples: &[u32],
-) -> Result<Checked, ModuleError> {
+) -> Result<PerExample, ModuleError> {
+    let found = compare(module, layout, way, loss, examples);
+    // Nobody is to know what is drawn after the check.
+    let gradient = over(module, layout)?;
+    gradient.draw_from(gradient.seeds.next());
+    found
+}
+
+fn compare<M: Module>(
+    module: &M,
+    layout: &Layout,
+    way: PerExample,
+    loss: &mut dyn FnMut(&M, &[u32]) -> Tensor<1>,
+    examples: &[u32],
+) -> Result<PerExample, ModuleError> {
     if examples.len() < 2 {
         return Err(ModuleError::TooFew { found: examples.len() });
     }
     let frozen = Layout::frozen(module);
     let quiet = module.clone().map(&mut Quiet);
-    let gradient = Gradient { module: &quiet, layout, microbatch: EXAMPLES };
+    let gradient = over(&quiet, layout)?;
     check_losses(&gradient, loss, examples)?;
-    let microbatch = gradient.usual_microbatch(loss, examples)?;
-    let way = match (way, check_sums(&gradient, way, loss, examples)) {
+    let sizes = norms(&gradient, loss, examples)?;
+    let way = match (way, check_sums(&gradient, way, loss, examples, &sizes)) {
         (PerExample::Auto, Ok(())) => PerExample::Taps,
         (PerExample::Auto, Err(ModuleError::NotTapped { .. } | ModuleError::Rows { .. })) => {
             PerExample::OneByOne
         }
         (way, result) => result.map(|()| way)?,
     };
-    let gradient = Gradient { module, layout, microbatch: EXAMPLES };
-    let way = check_training(&gradient, way, loss, examples)?;
-    if Layout::frozen(module) != frozen || Layout::frozen(&quiet) != frozen {
+    // Gradients of another module's parameters are zero in every way but by taps.
+    if !gradient.reaches(loss, examples)? {
+        return Err(ModuleError::Constant);
+    }
+    // Behind weights that begin with zeros (a head, an adapter) nothing is seen at first.
+    let values = shaken(layout.values(module));
+    let shaken = layout.with_values(module.clone(), &values);
+    let quiet_shaken = layout.with_values(quiet.clone(), &values);
+    let elsewhere = over(&quiet_shaken, layout)?;
+    check_losses(&elsewhere, loss, examples)?;
+    let sizes = norms(&elsewhere, loss, examples)?;
+    if sizes.iter().all(|&size| size < COMPARABLE) {
+        check_sums(&elsewhere, way, loss, examples, &sizes)?;
+    }
+    for module in [module, &shaken] {
+        check_training(&over(module, layout)?, way, loss, examples)?;
+    }
+    let all = [module, &quiet, &shaken, &quiet_shaken];
+    if all.iter().any(|module| Layout::frozen(*module) != frozen) {
         return Err(ModuleError::State);
     }
-    Ok(Checked { way, microbatch })
+    Ok(way)
 }
+
+fn over<'a, M: Module>(module: &'a M, layout: &'a Layout) -> Result<Gradient<'a, M>, ModuleError> {
+    let seeds = Seeds::of(Draws::from_os().map_err(TrainingError::from)?);
+    Ok(Gradient { module, layout, microbatch: EXAMPLES, seeds })
+}
+
+/// Each value moved by up to 0.1, the same every time.
+fn shaken(mut values: Vec<f32>) -> Vec<f32> {
+    for (i, value) in values.iter_mut().enumerate() {
+        let mixed = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        *value += ((mixed >> 40) as f32 / (1 << 23) as f32 - 1.0) * 0.1;
+    }
+    values
+}
+
+/// What sums of squares in f32 have room for: beyond, ways differ in what they take for infinite.
+const COMPARABLE: f64 = 1e15;
 
 /// Passes that are tried until two draw the same: others may draw from the same generator.
 const TRIES: usize = 20;
@@ -89,37 +132,49 @@ fn check_training<M: Module>(
     way: PerExample,
     loss: &mut dyn FnMut(&M, &[u32]) -> Tensor<1>,
     examples: &[u32],
-) -> Result<PerExample, ModuleError> {
-    let mut noisy = Noisy::default();
-    gradient.module.visit(&mut noisy);
-    if !noisy.0 {
-        return Ok(way);
+) -> Result<(), ModuleError> {
+    if !gradient.layout.draws() {
+        return Ok(());
     }
-    let mut exchanged = examples.to_vec();
-    let last = exchanged.len() - 1;
-    exchanged[last] = exchanged[0];
+    let last = examples.len() - 1;
+    let exchanged = |place: usize, by: usize| {
+        let mut exchanged = examples.to_vec();
+        exchanged[place] = examples[by];
+        exchanged
+    };
     for _ in 0..TRIES {
-        let seed = SEED.fetch_add(1, Ordering::Relaxed);
-        let mut seeded = |examples: &[u32]| {
-            gradient.module.devices().iter().for_each(|device| device.seed(seed));
-            gradient.values(loss, examples)
+        let seed = gradient.seeds.next();
+        let mut drawn = |examples: &[u32]| -> Result<Option<Vec<f32>>, ModuleError> {
+            let mut once = || {
+                gradient.draw_from(seed);
+                gradient.values(loss, examples)
+            };
+            let (first, second) = (once()?, once()?);
+            let same = first.iter().zip(&second).all(|(a, b)| bits(*a) == bits(*b));
+            Ok(same.then_some(first))
         };
-        let (found, other, again) = (seeded(examples)?, seeded(&exchanged)?, seeded(examples)?);
-        let bits = |losses: &[f32]| losses.iter().map(|loss| loss.to_bits()).collect::<Vec<_>>();
-        if bits(&found) != bits(&again) {
+        let found = drawn(examples)?;
+        let others = [(0, drawn(&exchanged(0, last))?), (last, drawn(&exchanged(last, 0))?)];
+        let (Some(found), [(first, Some(a)), (second, Some(b))]) = (found, others) else {
             continue;
-        }
-        let mut kept = examples.iter().zip(found.iter().zip(&other)).take(last);
-        return match kept.find(|(_, (found, other))| differ(**found, **other)) {
-            Some((&example, (&found, &other))) => {
-                Err(ModuleError::MixedInTraining { example, found, other })
+        };
+        for (place, other) in [(first, a), (second, b)] {
+            if let Some(kept) = first_difference(&found, &other, |kept| kept != place) {
+                let (example, found, other) = (examples[kept], found[kept], other[kept]);
+                return Err(ModuleError::MixedInTraining { example, found, other });
             }
-            None => Ok(way),
+        }
+        if way == PerExample::OneByOne {
+            return Ok(());
+        }
+        return match gradient.stray(loss, examples)? {
+            Some((example, other)) => Err(ModuleError::Stray { example, other }),
+            None => Ok(()),
         };
     }
     // One example at a time mixes with none.
     match way {
-        PerExample::OneByOne => Ok(way),
+        PerExample::OneByOne => Ok(()),
         _ => {
             let reason = "something in it draws at random in training, from no generator of burn; draw from one of burn's, \
                           or let examples go one by one (PerExample::OneByOne)";
@@ -135,26 +190,37 @@ fn check_losses<M: Module>(
     examples: &[u32],
 ) -> Result<(), ModuleError> {
     let beside = gradient.values(loss, examples)?;
-    if gradient.values(loss, examples)?.iter().zip(&beside).any(|(a, b)| differ(*a, *b)) {
+    if first_difference(&beside, &gradient.values(loss, examples)?, |_| true).is_some() {
         let reason = "something in it is random that burn's layers do not know of; what the closure draws itself, say to augment \
                       its examples, must be the same for an example in every call of a step: draw it from a generator \
                       seeded by the example's number and the step";
         return Err(ModuleError::Random { reason: reason.to_owned() });
     }
-    for (&example, &beside) in examples.iter().zip(&beside) {
-        let alone = gradient.values(loss, &[example])?[0];
-        if differ(alone, beside) {
-            return Err(ModuleError::Mixed { example, alone, beside });
-        }
+    let mut alone = Vec::with_capacity(examples.len());
+    for &example in examples {
+        alone.extend(gradient.values(loss, &[example])?);
     }
-    Ok(())
+    match first_difference(&alone, &beside, |_| true) {
+        Some(i) => {
+            Err(ModuleError::Mixed { example: examples[i], alone: alone[i], beside: beside[i] })
+        }
+        None => Ok(()),
+    }
 }
 
-fn differ(a: f32, b: f32) -> bool {
-    let (a, b) = (f64::from(a), f64::from(b));
-    // Losses that are not finite are those of examples that contribute nothing.
-    a.is_finite() != b.is_finite()
-        || a.is_finite() && (a - b).abs() > TOLERANCE * a.abs().max(b.abs()) + 1e-5
+/// The first place, of those that count, where losses differ by more than rounding.
+fn first_difference(a: &[f32], b: &[f32], counts: impl Fn(usize) -> bool) -> Option<usize> {
+    // A loss near zero may be the difference of numbers of the size of the others.
+    let finite =
+        a.iter().chain(b).map(|loss| f64::from(loss.abs())).filter(|loss| loss.is_finite());
+    let largest = finite.fold(0.0, f64::max);
+    (0..a.len()).find(|&i| {
+        let (a, b) = (f64::from(a[i]), f64::from(b[i]));
+        let allowed = TOLERANCE * a.abs().max(b.abs()) + 1e-5 * largest;
+        // Losses that are not finite are those of examples that contribute nothing.
+        let differs = a.is_finite() != b.is_finite() || a.is_finite() && (a - b).abs() > allowed;
+        counts(i) && differs
+    })
 }
 
 /// That clipped sums are those of one-by-one gradients, where all examples are clipped and where none is.
@@ -163,14 +229,9 @@ fn check_sums<M: Module>(
     way: PerExample,
     loss: &mut dyn FnMut(&M, &[u32]) -> Tensor<1>,
     examples: &[u32],
+    norms: &[f64],
 ) -> Result<(), ModuleError> {
     let dim = gradient.layout.dim();
-    let mut norms = Vec::new();
-    for &example in examples {
-        let mut one = ClippedSum::new(dim, 1e30)?;
-        gradient.add_one_by_one(loss, &[example], &mut one)?;
-        norms.push(length(&one.into_values()));
-    }
     let least = norms.iter().copied().filter(|&norm| norm > 0.0).fold(f64::INFINITY, f64::min);
     let most = norms.iter().copied().fold(0.0, f64::max);
     for (what, clip_norm) in [("a clipped sum", least / 2.0), ("a sum", 2.0 * most)] {
@@ -189,8 +250,21 @@ fn check_sums<M: Module>(
             return Err(ModuleError::Disagrees { what: what.to_owned(), found, expected });
         }
     }
-    // Gradients of another module's parameters are zero in every way but by taps.
-    if gradient.reaches(loss, examples)? { Ok(()) } else { Err(ModuleError::Constant) }
+    Ok(())
+}
+
+/// The norms of single gradients.
+fn norms<M: Module>(
+    gradient: &Gradient<'_, M>,
+    loss: &mut dyn FnMut(&M, &[u32]) -> Tensor<1>,
+    examples: &[u32],
+) -> Result<Vec<f64>, ModuleError> {
+    let norm = |example: &u32| {
+        let mut one = ClippedSum::new(gradient.layout.dim(), 1e30)?;
+        gradient.add_one_by_one(loss, &[*example], &mut one)?;
+        Ok(length(&one.into_values()))
+    };
+    examples.iter().map(norm).collect()
 }
 
 fn length(vector: &[f64]) -> f64 {

@@ -24,6 +24,15 @@ pub enum ModuleError {
         /// Its type.
         dtype: String,
     },
+    /// Products on a device are not those of f32.
+    #[error(
+        "{device} multiplies matrices in fewer bits than f32 has (TF32, half precision): the bounds on what one example changes are \
+         proven for f32 only; switch it off, or take another device"
+    )]
+    Inexact {
+        /// The device.
+        device: String,
+    },
     /// A batch normalization trains.
     #[error(
         "{path} is a BatchNorm in training: it mixes the examples of a batch and keeps their statistics without noise; take \
@@ -43,6 +52,17 @@ pub enum ModuleError {
         first: String,
         /// The second place.
         second: String,
+    },
+    /// A frozen parameter has the number of one that is trained.
+    #[error(
+        "{frozen} is a frozen copy of {trained} under the same number, by which burn's optimizers find parameters: they would move \
+         both; give the copy numbers of its own (load its record into a new module)"
+    )]
+    FrozenCopy {
+        /// The parameter that is trained.
+        trained: String,
+        /// The frozen one.
+        frozen: String,
     },
     /// The losses are not one per example.
     #[error(
@@ -133,6 +153,17 @@ pub enum ModuleError {
         found: f32,
         /// Its loss beside another example.
         other: f32,
+    },
+    /// The gradient of an example's loss goes through another example while the module trains.
+    #[error(
+        "in training the loss of example {example} has a gradient that goes through example {other}: the module mixes examples while \
+         its training flags are on"
+    )]
+    Stray {
+        /// The example.
+        example: u32,
+        /// The example that has influence on its gradient.
+        other: u32,
     },
     /// Gradients disagree with those of single examples.
     #[error(

@@ -84,6 +84,17 @@ impl Seen {
         self.layer.parameters()
     }
 
+    /// The examples whose outputs the losses depend on. What is not finite tells nothing.
+    pub(super) fn reached(&self) -> impl Iterator<Item = usize> {
+        let numbers: Vec<f32> = self.dy.clone().into_data().try_to_vec().expect("it is f32");
+        let length = (numbers.len() / self.dy.dims()[0]).max(1);
+        let reached: Vec<bool> = numbers
+            .chunks(length)
+            .map(|row| row.iter().any(|&number| number != 0.0 && number.is_finite()))
+            .collect();
+        (0..reached.len()).filter(move |&example| reached[example])
+    }
+
     /// The same of some of the examples.
     pub(super) fn of(&self, examples: Range<usize>) -> Self {
         let some = || [examples.clone()];

@@ -4,10 +4,13 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use burn::module::{Flag, Module, ModuleMapper, ModuleVisitor, Param, ParamId};
-use burn::tensor::{Bool, DType, Gradients, Int, Tensor, TensorData};
+use burn::tensor::{
+    Bool, DType, GradientCheckpointingStrategy, Gradients, Int, Tensor, TensorData,
+};
 use sha2::{Digest, Sha256};
 
 use super::error::ModuleError;
+use super::tape;
 use crate::fingerprint::Fingerprint;
 
 /// Where each trained parameter of a module lies in the flat vector of the run: in the order in which a visitor comes to
@@ -17,6 +20,9 @@ pub(super) struct Layout {
     entries: Vec<Entry>,
     by_id: HashMap<ParamId, usize>,
     dim: usize,
+    strategy: Option<GradientCheckpointingStrategy>,
+    /// Whether a flag is on that layers behave otherwise in training by.
+    draws: bool,
 }
 
 /// One trained parameter.
@@ -43,8 +49,20 @@ impl Layout {
         if survey.dim == 0 {
             return Err(ModuleError::NothingToTrain);
         }
-        let ids = survey.entries.iter().enumerate().map(|(i, entry)| (entry.id, i));
-        Ok(Self { by_id: ids.collect(), entries: survey.entries, dim: survey.dim })
+        let Survey { entries, dim, strategy, draws, .. } = survey;
+        let by_id = entries.iter().enumerate().map(|(i, entry)| (entry.id, i)).collect();
+        Ok(Self { entries, by_id, dim, strategy, draws })
+    }
+
+    /// How burn keeps what a backward pass of the module needs: tensors that are told otherwise cannot meet.
+    pub(super) fn strategy(&self) -> Option<GradientCheckpointingStrategy> {
+        self.strategy
+    }
+
+    /// Whether layers may draw at random: those that burn's training flags switch on. Of others the check finds that losses differ from
+    /// pass to pass.
+    pub(super) fn draws(&self) -> bool {
+        self.draws
     }
 
     /// Numbers in the vector.
@@ -74,6 +92,11 @@ impl Layout {
         let mut frozen = Frozen { hash: Sha256::new() };
         module.visit(&mut frozen);
         Fingerprint::from_bytes(frozen.hash.finalize().into())
+    }
+
+    /// That hash as a certificate has it: none where nothing is left as it is.
+    pub(super) fn told(frozen: Fingerprint) -> Option<Fingerprint> {
+        Some(frozen).filter(|&hash| hash != Fingerprint::of_bytes(&[]))
     }
 
     /// The values of the trained parameters.
@@ -142,6 +165,8 @@ struct Survey {
     containers: Vec<String>,
     entries: Vec<Entry>,
     dim: usize,
+    strategy: Option<GradientCheckpointingStrategy>,
+    draws: bool,
     error: Option<ModuleError>,
 }
 
@@ -162,6 +187,7 @@ impl ModuleVisitor for Survey {
             return;
         }
         let path = self.path.join(".");
+        self.strategy = self.strategy.or(value.gradient_checkpointing_strategy());
         if value.dtype() != DType::F32 {
             let dtype = format!("{:?}", value.dtype());
             self.error.get_or_insert(ModuleError::NotF32 { path, dtype });
@@ -180,6 +206,7 @@ impl ModuleVisitor for Survey {
     }
 
     fn visit_flag(&mut self, flag: &Param<Flag>) {
+        self.draws |= flag.is_enabled();
         let in_batch_norm = |container: &String| container.ends_with(":BatchNorm");
         if flag.is_enabled() && self.containers.last().is_some_and(in_batch_norm) {
             let path = self.path[..self.path.len().saturating_sub(1)].join(".");
@@ -240,7 +267,8 @@ impl ModuleMapper for Writer<'_> {
         };
         parameter.map(|old| {
             let data = TensorData::new(self.values[range].to_vec(), old.dims());
-            Tensor::from_data(data, &old.inner().device()).autodiff().require_grad()
+            let strategy = old.gradient_checkpointing_strategy();
+            tape::tracked(Tensor::from_data(data, &old.inner().device()), strategy).require_grad()
         })
     }
 }

@@ -9,10 +9,13 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor, TensorData};
 
 use super::check::{self, check};
+use super::draws::Seeds;
 use super::error::ModuleError;
 use super::layout::Layout;
 use super::per_example::{Gradient, PerExample};
+use super::settings;
 use crate::certificate::{Certificate, Disclosure};
+use crate::fingerprint::Fingerprint;
 use crate::gradient::PrivateGradient;
 use crate::parting::Parting;
 use crate::plan::DpPlan;
@@ -40,9 +43,10 @@ pub struct PrivateSteps {
 struct Steps {
     training: Training,
     layout: Layout,
+    frozen: Fingerprint,
     way: PerExample,
     checked: bool,
-    microbatch: Option<usize>,
+    microbatch: usize,
 }
 
 impl PrivateSteps {
@@ -59,10 +63,13 @@ impl PrivateSteps {
     ) -> Result<Self, ModuleError> {
         let module = module.clone().train();
         let layout = Layout::of(&module)?;
+        refuse_copies(&module, &layout)?;
+        settings::check_products(&module)?;
         // The rate is the learner's.
         let training = Training::new(plan, layout.values(&module), examples, 1.0, seed, key)?;
-        let (way, microbatch) = (PerExample::Auto, None);
-        let steps = Steps { training, layout, way, checked: false, microbatch };
+        let (way, microbatch) = (PerExample::Auto, super::training::MICROBATCH);
+        let frozen = Layout::frozen(&module);
+        let steps = Steps { training, layout, frozen, way, checked: false, microbatch };
         Ok(Self { steps: Arc::new(Mutex::new(steps)) })
     }
 
@@ -76,7 +83,7 @@ impl PrivateSteps {
 
     /// Examples in a forward pass: memory against time. 128 unless told.
     pub fn microbatch(self, examples: usize) -> Self {
-        self.lock().microbatch = Some(examples.max(1));
+        self.lock().microbatch = examples.max(1);
         self
     }
 
@@ -94,6 +101,7 @@ impl PrivateSteps {
     pub fn certificate(&self, mut disclosure: Disclosure) -> Certificate {
         let steps = self.lock();
         disclosure.artifacts.module_sha256 = Some(steps.layout.fingerprint());
+        disclosure.artifacts.frozen_sha256 = Layout::told(steps.frozen);
         Certificate::of(&steps.training, disclosure)
     }
 
@@ -186,24 +194,26 @@ impl PrivateBatch {
         mut loss: impl FnMut(&M, &[u32]) -> Tensor<1>,
     ) -> Result<GradientsParams, ModuleError> {
         let mut steps = lock(&self.steps);
-        let Steps { training, layout, way, checked, microbatch } = &mut *steps;
+        let Steps { training, layout, frozen, way, checked, microbatch } = &mut *steps;
         let next = training.steps_taken();
         if next != self.step {
             return Err(ModuleError::OtherStep { step: self.step, next });
         }
         if !*checked {
-            let examples = training.ledger().realized().examples.min(check::EXAMPLES) as u32;
-            let examples: Vec<u32> = (0..examples).collect();
-            let found = check(module, layout, *way, &mut loss, &examples)?;
-            (*way, *checked) = (found.way, true);
-            microbatch.get_or_insert(found.microbatch);
+            let examples = check::compared(training.ledger().realized().examples);
+            *way = check(module, layout, *way, &mut loss, &examples)?;
+            *checked = true;
         }
-        let microbatch = microbatch.expect("the check found one");
-        let gradient = Gradient { module, layout, microbatch };
+        let seeds = Seeds::of(training.draws());
+        let gradient = Gradient { module, layout, microbatch: *microbatch, seeds };
         let parting = Parting::of(training.plan().request());
+        let is_last = next + 1 == training.plan().request().steps;
         let (released, _) = training.release(|batch, sum| -> Result<(), ModuleError> {
             for part in parting.parts(batch)? {
                 gradient.add(*way, &mut loss, &part, sum)?;
+            }
+            if is_last && Layout::frozen(module) != *frozen {
+                return Err(ModuleError::State);
             }
             Ok(())
         })?;
@@ -228,5 +238,42 @@ impl ModuleVisitor for Register<'_> {
         let value = parameter.base().inner();
         let data = TensorData::new(self.released.values()[range].to_vec(), value.dims());
         self.gradients.register(parameter.id, Tensor::<D>::from_data(data, &value.device()));
+    }
+}
+
+/// That no frozen parameter has the number of one that is trained: by it an optimizer would find a gradient for both.
+///
+/// # Errors
+/// [`ModuleError::FrozenCopy`] with both.
+fn refuse_copies<M: Module>(module: &M, layout: &Layout) -> Result<(), ModuleError> {
+    let mut copies = Copies { layout, path: Vec::new(), found: None };
+    module.visit(&mut copies);
+    match copies.found {
+        Some((trained, frozen)) => Err(ModuleError::FrozenCopy { trained, frozen }),
+        None => Ok(()),
+    }
+}
+
+/// The first frozen parameter with the number of a trained one.
+struct Copies<'a> {
+    layout: &'a Layout,
+    path: Vec<String>,
+    found: Option<(String, String)>,
+}
+
+impl ModuleVisitor for Copies<'_> {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<D>>) {
+        let id = parameter.id;
+        if self.layout.range(id).is_some() && !parameter.base().is_require_grad() {
+            self.found.get_or_insert_with(|| (self.layout.path(id), self.path.join(".")));
+        }
     }
 }

@@ -78,7 +78,9 @@
 //!
 //! The closure is called several times in a step, and an example's loss must be the same in every call of it, in whatever company. So
 //! augmentation draws from a generator that is seeded by the example's number and the step, and not from one that runs on from call to
-//! call. What burn's own layers draw (dropout) is taken care of.
+//! call. What burn's own layers draw (dropout) is taken care of: its seeds are derived from the noise key, for every pass of a step anew. For
+//! the same reason examples of different lengths are padded to a fixed length, and not to that of the longest one beside them: a mask tells
+//! what is padding.
 //!
 //! ```
 //! # use dp_train::module::{ModuleError, PrivateTraining};
@@ -108,13 +110,13 @@
 //! training. Where a trained parameter is used without a tap, examples go one by one, which is right wherever burn's automatic
 //! differentiation is ([but for one convolution](PerExample::OneByOne)), and many times slower;
 //! [`PrivateTraining::way`] says which it is. Before the first step four examples are [compared](PrivateTraining::check) with one-by-one automatic
-//! differentiation, and a module that disagrees takes no step.
+//! differentiation, and a module that disagrees takes no step. A device that takes fewer bits than f32 for its products (TF32) is refused.
 //!
 //! # Fine-tuning
 //! Only parameters that require gradients are trained and counted by [`trained_parameters`]. Load a pre-trained module as
 //! burn does (records), freeze it by `no_grad`, and train a head or adapters: `examples/private_lora.rs`. burn's own `apply_lora` computes
 //! weights from adapters, which no tap sees: it goes one by one. What the pre-trained parameters were trained on is not covered by this run's
-//! guarantee; say so in [`Disclosure::provenance`](crate::certificate::Disclosure).
+//! guarantee; say so in [`Disclosure::provenance`](crate::certificate::Disclosure). The certificate has the hash of what is frozen.
 //!
 //! # burn's Learner
 //! With the feature `learner`, `PrivateSteps` gives burn's `Learner` its batches and private gradients, and leaves loop, optimizer, metrics and
@@ -122,11 +124,13 @@
 //! decay. Such a run cannot be saved and resumed.
 //!
 //! # Going on after a crash
-//! [`PrivateTraining::save`] and [`resume`](PrivateTraining::resume) continue bit by bit, with the way and the microbatch that were
-//! saved, and refuse others; but what dropout draws is burn's, and in no checkpoint. A checkpoint holds the noise key: keep it as
-//! you keep the data.
+//! [`PrivateTraining::save`] and [`resume`](PrivateTraining::resume) continue bit by bit, dropout included, with the way and the microbatch
+//! that were saved, and refuse others, as they refuse other settings of layers and other processors. burn has one generator for all
+//! threads: while a step is taken, no other thread may draw from it, or the steps taken again would draw something else. A checkpoint
+//! holds the noise key: keep it as you keep the data.
 
 mod check;
+mod draws;
 mod error;
 mod layer_use;
 mod layout;
@@ -135,6 +139,7 @@ mod learner;
 mod loss;
 mod microbatch;
 mod per_example;
+mod settings;
 mod tape;
 mod taps;
 mod training;

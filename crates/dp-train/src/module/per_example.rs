@@ -2,16 +2,16 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use burn::module::{Module, ParamId};
 use burn::tensor::{DType, Gradients, Tensor, TensorData};
 use rayon::prelude::*;
 
+use super::draws::{Seeds, draw_from};
 use super::error::ModuleError;
-use super::layer_use::{OfParameters, Seen};
+use super::layer_use::{LayerUse, OfParameters, Seen};
 use super::layout::Layout;
-use super::{microbatch, tape};
+use super::tape;
 use crate::engine::{Scales, rounded_up, sum_of_squares};
 use crate::gradient::{ClipCounts, ClippedSum};
 
@@ -25,9 +25,6 @@ const BLOCK: usize = 32;
 /// Examples of a block where none can: half as many products, each twice as deep.
 const LONG_BLOCK: usize = 64;
 
-/// Of what layers draw at random in two passes; it has no influence on any noise.
-pub(super) static SEED: AtomicU64 = AtomicU64::new(1);
-
 /// How the contributions of single examples are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PerExample {
@@ -36,8 +33,11 @@ pub enum PerExample {
     Auto,
     /// One forward and one backward pass over a microbatch; norms and clipped sums from what tapped layers saw.
     Taps,
-    /// Norms by taps, then a second pass whose losses are scaled: an ordinary backward pass makes the sum. Never
-    /// faster than taps; a second opinion on them.
+    /// Norms by taps, then a second pass whose losses are scaled: an ordinary backward pass makes the sum, but for gradients that were
+    /// held for their norms, which are summed as they are. Never faster than taps; a second opinion on them.
+    ///
+    /// That the backward pass of a scaled loss gives the scaled gradient is true but for rounding: where terms cancel on the way back
+    /// through a module, nothing is proven of what is left of them.
     TwoPasses,
     /// A pass for every example: the definition, as far as burn's automatic differentiation is right. Any module, many times
     /// slower.
@@ -56,6 +56,8 @@ pub(super) struct Gradient<'a, M> {
     pub(super) layout: &'a Layout,
     /// Examples in a forward pass.
     pub(super) microbatch: usize,
+    /// Of what layers draw in the passes.
+    pub(super) seeds: Seeds,
 }
 
 /// What taps say of a pass.
@@ -77,7 +79,7 @@ enum Left {
 }
 
 impl<M: Module> Gradient<'_, M> {
-    /// Adds `sum_j min(1, clip_norm / |g_j|) g_j` over the examples. `Auto` is for the caller to decide.
+    /// Adds `sum_j min(1, clip_norm / |g_j|) g_j` over the examples of one part of a batch. `Auto` is for the caller to decide.
     ///
     /// # Errors
     /// [`ModuleError`] if the losses are not one per example, or taps do not reach a parameter.
@@ -88,6 +90,7 @@ impl<M: Module> Gradient<'_, M> {
         examples: &[u32],
         sum: &mut ClippedSum,
     ) -> Result<(), ModuleError> {
+        self.seeds.next_part();
         for chunk in examples.chunks(self.microbatch.max(1)) {
             match way {
                 PerExample::OneByOne => self.add_one_by_one(loss, chunk, sum)?,
@@ -106,11 +109,20 @@ impl<M: Module> Gradient<'_, M> {
         sum: &mut ClippedSum,
     ) -> Result<(), ModuleError> {
         for &example in examples {
-            let losses = self.losses(loss, &[example])?;
-            let gradient = self.layout.gradients(self.module, &backward(losses)?);
-            sum.add(&gradient)?;
+            self.draw_from(self.seeds.next());
+            match backward(self.losses(loss, &[example])?) {
+                Some(gradients) => sum.add(&self.layout.gradients(self.module, &gradients))?,
+                None => self.add_nothing(1, sum)?,
+            }
         }
         Ok(())
+    }
+
+    /// Sets what the module's layers draw next.
+    pub(super) fn draw_from(&self, seed: u64) {
+        if self.layout.draws() {
+            draw_from(self.module, seed);
+        }
     }
 
     fn losses(
@@ -135,18 +147,10 @@ impl<M: Module> Gradient<'_, M> {
         loss: &mut dyn FnMut(&M, &[u32]) -> Tensor<1>,
         examples: &[u32],
     ) -> Result<bool, ModuleError> {
-        let gradients = backward(self.losses(loss, examples)?)?;
-        Ok(!self.layout.by_parameter(self.module, &gradients).is_empty())
-    }
-
-    /// How many examples a pass takes, unless the caller says it.
-    pub(super) fn usual_microbatch(
-        &self,
-        loss: &mut dyn FnMut(&M, &[u32]) -> Tensor<1>,
-        examples: &[u32],
-    ) -> Result<usize, ModuleError> {
-        let (losses, uses) = tape::record(|| self.losses(loss, examples));
-        losses.map(|_| microbatch::usual(&uses))
+        let gradients = backward(self.losses(loss, examples)?);
+        let of_parameters =
+            gradients.map(|gradients| self.layout.by_parameter(self.module, &gradients));
+        Ok(of_parameters.is_some_and(|found| !found.is_empty()))
     }
 
     /// The losses as numbers.
@@ -158,13 +162,33 @@ impl<M: Module> Gradient<'_, M> {
         Ok(numbers(self.losses(loss, examples)?.inner()))
     }
 
-    /// A taped pass.
-    fn pass(
+    /// The first example whose loss has a gradient that goes through another one in a taped pass, and that other.
+    pub(super) fn stray(
         &self,
         loss: &mut dyn FnMut(&M, &[u32]) -> Tensor<1>,
         examples: &[u32],
-    ) -> Result<Pass, ModuleError> {
-        let (losses, uses) = tape::record(|| self.losses(loss, examples));
+    ) -> Result<Option<(u32, u32)>, ModuleError> {
+        for (own, &example) in examples.iter().enumerate() {
+            let (losses, uses) = self.taped(loss, examples)?;
+            let Some(mut gradients) = backward(losses.slice([own..own + 1])) else {
+                continue;
+            };
+            for seen in uses.into_iter().filter_map(|layer| layer.seen(&mut gradients)) {
+                if let Some(other) = seen.reached().find(|&other| other != own) {
+                    return Ok(Some((example, examples[other])));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Losses, and what tapped layers recorded.
+    fn taped(
+        &self,
+        loss: &mut dyn FnMut(&M, &[u32]) -> Tensor<1>,
+        examples: &[u32],
+    ) -> Result<(Tensor<1>, Vec<LayerUse>), ModuleError> {
+        let (losses, uses) = tape::record(self.layout.strategy(), || self.losses(loss, examples));
         let losses = losses?;
         for layer in &uses {
             if layer.parameters().iter().any(|&id| self.layout.range(id).is_none()) {
@@ -176,8 +200,20 @@ impl<M: Module> Gradient<'_, M> {
                 return Err(ModuleError::Rows { path, examples: examples.len(), found });
             }
         }
+        Ok((losses, uses))
+    }
+
+    /// A taped pass, backward too. It has no parts if the losses depend on nothing.
+    fn pass(
+        &self,
+        loss: &mut dyn FnMut(&M, &[u32]) -> Tensor<1>,
+        examples: &[u32],
+    ) -> Result<Pass, ModuleError> {
+        let (losses, uses) = self.taped(loss, examples)?;
         let values = numbers(losses.clone().inner());
-        let mut gradients = backward(losses)?;
+        let Some(mut gradients) = backward(losses) else {
+            return Ok(Pass { parts: Vec::new(), losses: values });
+        };
         // Taps use weights as constants: a weight with a gradient was used by something else too.
         if let Some(path) = self.layout.with_gradient(self.module, &gradients) {
             return Err(ModuleError::NotTapped { path });
@@ -192,42 +228,28 @@ impl<M: Module> Gradient<'_, M> {
         examples: &[u32],
         sum: &mut ClippedSum,
     ) -> Result<(), ModuleError> {
-        let n = examples.len();
-        let (parts, outer) = self.pass(loss, examples)?.split();
-        let known = Norms::of(&outer);
-        // Without others nothing is added up in f32 here.
-        let (group, block) = match () {
-            () if parts.is_empty() => (n, n),
-            () if parts.iter().any(Part::cancels) => (GROUP, BLOCK),
-            () => (GROUP, LONG_BLOCK),
-        };
-        let mut factors = Vec::with_capacity(n);
-        for group in ranges(n, group) {
+        self.draw_from(self.seeds.next());
+        let pass = self.pass(loss, examples)?;
+        if pass.parts.is_empty() {
+            return self.add_nothing(examples.len(), sum);
+        }
+        let length = if pass.parts.iter().any(Part::cancels) { BLOCK } else { LONG_BLOCK };
+        for group in ranges(examples.len(), GROUP) {
             let mut total: HashMap<ParamId, Tensor<1>> = HashMap::new();
             let mut counts = ClipCounts::default();
-            for block in ranges(group.len(), block) {
+            for block in ranges(group.len(), length) {
                 let block = group.start + block.start..group.start + block.end;
-                let (scales, left) = self.scales(&parts, &known, block, sum.clip_norm());
+                let (scales, left) = self.scales(&pass.parts, block, sum.clip_norm());
                 count(&mut counts, &scales);
-                factors.extend(numbers(scales.factor.clone()));
                 for (id, more) in left.into_iter().flat_map(|left| left.sum(&scales)) {
                     let so_far = total.remove(&id);
                     total.insert(id, so_far.map_or(more.clone(), |so_far| so_far + more));
                 }
             }
             let values = total.into_iter().map(|(id, sum)| (id, sum.into_data())).collect();
-            if self.add_values(values, counts, sum)? {
-                continue;
+            if !self.add_values(values, counts, sum)? {
+                self.add_alone(&pass, group, sum)?;
             }
-            factors[group.clone()].fill(0.0);
-            let alone =
-                |example: &[u32], sum: &mut ClippedSum| self.add_by_taps(loss, example, sum);
-            add_alone(&examples[group], alone, sum)?;
-        }
-        // Such a product is no longer than the clip norm, so no sum of them overflows.
-        let range = |id| self.layout.range(id).expect("uses of other parameters are refused");
-        for seen in outer {
-            seen.add_outer_products(&factors, range, sum.parts_mut().0);
         }
         Ok(())
     }
@@ -239,35 +261,80 @@ impl<M: Module> Gradient<'_, M> {
         sum: &mut ClippedSum,
     ) -> Result<(), ModuleError> {
         for examples in examples.chunks(BLOCK) {
-            // Dropout and the like draw the same twice, and something else the next time.
-            let seed = SEED.fetch_add(1, Ordering::Relaxed);
-            let reset = || self.module.devices().iter().for_each(|device| device.seed(seed));
-            reset();
+            // Dropout and the like draw the same twice.
+            let seed = self.seeds.next();
+            self.draw_from(seed);
             let pass = self.pass(loss, examples)?;
+            if pass.parts.is_empty() {
+                self.add_nothing(examples.len(), sum)?;
+                continue;
+            }
             let all = 0..examples.len();
-            let (scales, _) = self.scales(&pass.parts, &Norms::default(), all, sum.clip_norm());
+            let (scales, left) = self.scales(&pass.parts, all.clone(), sum.clip_norm());
             let mut counts = ClipCounts::default();
             count(&mut counts, &scales);
-            reset();
-            let losses = self.losses(loss, examples)?;
-            // Bit by bit: what is not a number is not equal to itself.
-            let bits =
-                |losses: &[f32]| losses.iter().map(|loss| loss.to_bits()).collect::<Vec<_>>();
-            if bits(&numbers(losses.clone().inner())) != bits(&pass.losses) {
+            // What is not finite would spoil the sum even with a factor of zero. In its place stands an example that is: the others keep
+            // their places, and with them what they draw.
+            let bad = numbers(scales.bad.clone().float());
+            let Some(good) = bad.iter().position(|&bad| bad == 0.0) else {
+                self.add_values(Vec::new(), counts, sum)?;
+                continue;
+            };
+            let stand_ins = examples.iter().zip(&bad);
+            let stand_ins =
+                stand_ins.map(|(&own, &bad)| if bad > 0.0 { examples[good] } else { own });
+            self.draw_from(seed);
+            let losses = self.losses(loss, &stand_ins.collect::<Vec<u32>>())?;
+            let again = numbers(losses.clone().inner());
+            let mut both = again.iter().zip(&pass.losses).zip(&bad);
+            if both.any(|((again, first), &bad)| bad == 0.0 && bits(*again) != bits(*first)) {
                 let reason = "something in it is random, or depends on what came before; two passes need a module that gives \
                               the same twice, so take taps or one by one";
                 return Err(ModuleError::Random { reason: reason.to_owned() });
             }
-            // The factor of a bad example is zero, but zero times what is not finite is not.
-            let losses = losses.mask_fill(scales.bad.clone().autodiff(), 0.0);
-            let gradients = backward(losses * scales.factor.clone().autodiff())?;
-            let values = self.layout.by_parameter(self.module, &gradients);
-            if self.add_values(values, counts, sum)? {
-                continue;
+            let losses = losses.mask_fill(scales.bad.clone(), 0.0);
+            let gradients = backward(losses * scales.factor.clone());
+            let values = gradients.map(|found| self.layout.by_parameter(self.module, &found));
+            let mut values = values.unwrap_or_default();
+            // A held gradient is no longer than its norm says, but products that make it may be: they may cancel in it, and leave
+            // anything in a sum over examples.
+            for (id, rows) in left.into_iter().flat_map(Left::held) {
+                values.retain(|(known, _)| *known != id);
+                values.push((id, scales.sum(rows).into_data()));
             }
-            let alone =
-                |example: &[u32], sum: &mut ClippedSum| self.add_by_two_passes(loss, example, sum);
-            add_alone(examples, alone, sum)?;
+            if !self.add_values(values, counts, sum)? {
+                self.add_alone(&pass, all, sum)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds examples whose losses depend on nothing that is trained: gradients of zero.
+    fn add_nothing(&self, examples: usize, sum: &mut ClippedSum) -> Result<(), ModuleError> {
+        let counts = ClipCounts { examples, ..ClipCounts::default() };
+        self.add_values(Vec::new(), counts, sum).map(|_| ())
+    }
+
+    /// Adds the examples of a group whose sum is not finite in spite of clipping, each alone but from the same pass: what an example
+    /// contributes depends on that example alone, and none can end the run. In another pass or by another way the others would
+    /// contribute something else, as they would draw something else, or their norms be rounded otherwise. One that is not finite alone
+    /// contributes nothing.
+    fn add_alone(
+        &self,
+        pass: &Pass,
+        group: Range<usize>,
+        sum: &mut ClippedSum,
+    ) -> Result<(), ModuleError> {
+        for example in group {
+            let (scales, left) = self.scales(&pass.parts, example..example + 1, sum.clip_norm());
+            let mut counts = ClipCounts::default();
+            count(&mut counts, &scales);
+            let values = left.into_iter().flat_map(|left| left.sum(&scales));
+            let values = values.map(|(id, sum)| (id, sum.into_data())).collect();
+            if !self.add_values(values, counts, sum)? {
+                let counts = ClipCounts { examples: 1, clipped: 0, non_finite: 1 };
+                self.add_values(Vec::new(), counts, sum)?;
+            }
         }
         Ok(())
     }
@@ -295,70 +362,26 @@ impl<M: Module> Gradient<'_, M> {
         Ok(true)
     }
 
-    /// Norms and factors of a block of examples, from those that are known and those of the parts, and what is left of the
-    /// parts for the examples' sum.
-    fn scales(
-        &self,
-        parts: &[Part],
-        known: &Norms,
-        block: Range<usize>,
-        clip_norm: f64,
-    ) -> (Scales, Vec<Left>) {
-        let mut total = known.of_block(block.clone());
+    /// Norms and factors of a block of examples, and what is left for their sum.
+    fn scales(&self, parts: &[Part], block: Range<usize>, clip_norm: f64) -> (Scales, Vec<Left>) {
+        let mut squared: Option<Tensor<1>> = None;
+        let mut add = |norms: Tensor<1>| {
+            squared = Some(match squared.take() {
+                Some(sum) => sum + norms,
+                None => norms,
+            });
+        };
         let mut left = Vec::new();
+        let mut terms = 2;
         for part in parts {
             let (norms, rest) = part.norms(block.clone());
-            norms.into_iter().for_each(|norms| total.add(norms));
+            terms += norms.len();
+            norms.into_iter().for_each(&mut add);
             left.push(rest);
         }
-        let squared = total.squared.expect("losses that depend on parameters have taps");
-        let squared = rounded_up(squared, 2 * (2 + total.terms));
+        let squared = squared.expect("passes without parts are left out");
+        let squared = rounded_up(squared, 2 * terms);
         (Scales::new(squared, self.layout.dim(), clip_norm), left)
-    }
-}
-
-impl Pass {
-    /// What is added up in blocks, and linear layers at one position, which host memory knows a faster way for.
-    fn split(self) -> (Vec<Part>, Vec<Seen>) {
-        let (mut parts, mut outer) = (Vec::new(), Vec::new());
-        for part in self.parts {
-            match part {
-                Part::One(seen) if seen.is_outer_product() && seen.is_on_host() => {
-                    outer.push(*seen)
-                }
-                part => parts.push(part),
-            }
-        }
-        (parts, outer)
-    }
-}
-
-/// Squared norms of examples, added up over parameters.
-#[derive(Default)]
-struct Norms {
-    squared: Option<Tensor<1>>,
-    terms: usize,
-}
-
-impl Norms {
-    /// Those of layers that know them without rows.
-    fn of(uses: &[Seen]) -> Self {
-        let mut norms = Self::default();
-        uses.iter().filter_map(Seen::squared_norms).for_each(|more| norms.add(more));
-        norms
-    }
-
-    fn of_block(&self, block: Range<usize>) -> Self {
-        let squared = self.squared.as_ref().map(|squared| squared.clone().slice([block]));
-        Self { squared, terms: self.terms }
-    }
-
-    fn add(&mut self, norms: Tensor<1>) {
-        self.terms += 1;
-        self.squared = Some(match self.squared.take() {
-            Some(sum) => sum + norms,
-            None => norms,
-        });
     }
 }
 
@@ -405,6 +428,14 @@ impl Left {
             Self::Seen(seen) => seen.sum(scales),
         }
     }
+
+    /// The gradients that are held.
+    fn held(self) -> OfParameters<2> {
+        match self {
+            Self::Rows(rows) => rows,
+            Self::Seen(_) => Vec::new(),
+        }
+    }
 }
 
 /// Uses by the parameters that they share. Uses of one layer become one with the positions of all.
@@ -435,29 +466,15 @@ fn parts(uses: Vec<Seen>) -> Vec<Part> {
         .collect()
 }
 
-/// Adds the examples of a group whose sum is not finite in spite of clipping, each alone but in the same way: what an example
-/// contributes depends on that example alone, and none can end the run. By another way the others would contribute something
-/// else, as their norms are rounded otherwise there, or only here too large for f32. One that is not finite alone
-/// contributes nothing.
-fn add_alone(
-    examples: &[u32],
-    mut add: impl FnMut(&[u32], &mut ClippedSum) -> Result<(), ModuleError>,
-    sum: &mut ClippedSum,
-) -> Result<(), ModuleError> {
-    if let [_] = examples {
-        sum.check_room(sum.dim(), 1)?;
-        sum.parts_mut().1.add(ClipCounts { examples: 1, clipped: 0, non_finite: 1 });
-        return Ok(());
-    }
-    examples.chunks(1).try_for_each(|example| add(example, sum))
+/// The gradients of a sum of losses; none if it depends on nothing.
+fn backward(losses: Tensor<1>) -> Option<Gradients> {
+    let sum = losses.sum();
+    sum.is_tracked().then(|| sum.backward())
 }
 
-fn backward(losses: Tensor<1>) -> Result<Gradients, ModuleError> {
-    let sum = losses.sum();
-    if !sum.is_tracked() {
-        return Err(ModuleError::Constant);
-    }
-    Ok(sum.backward())
+/// The bits of a number, and one for all that are none: which of them comes out differs from pass to pass.
+pub(super) fn bits(number: f32) -> u32 {
+    if number.is_nan() { f32::NAN.to_bits() } else { number.to_bits() }
 }
 
 fn numbers(tensor: Tensor<1>) -> Vec<f32> {

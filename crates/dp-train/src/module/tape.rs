@@ -3,13 +3,20 @@
 use std::cell::RefCell;
 
 use burn::module::{Param, ParamId};
-use burn::tensor::Tensor;
+use burn::tensor::{GradientCheckpointingStrategy, Tensor};
 
 use super::layer_use::{LayerInput, LayerUse};
 
 thread_local! {
-    /// The uses of this thread's pass, while one is recorded.
-    static TAPE: RefCell<Option<Vec<LayerUse>>> = const { RefCell::new(None) };
+    /// That of this thread's pass, while one is recorded.
+    static TAPE: RefCell<Option<Tape>> = const { RefCell::new(None) };
+}
+
+/// The uses of layers in a pass.
+struct Tape {
+    uses: Vec<LayerUse>,
+    /// Of the module's parameters.
+    strategy: Option<GradientCheckpointingStrategy>,
 }
 
 /// Ends the recording, also if the pass panics.
@@ -21,13 +28,29 @@ impl Drop for Recording {
     }
 }
 
-/// Runs a forward pass and returns what its layers recorded on this thread.
-pub(super) fn record<R>(pass: impl FnOnce() -> R) -> (R, Vec<LayerUse>) {
-    TAPE.with_borrow_mut(|tape| *tape = Some(Vec::new()));
+/// Runs a forward pass and returns what its layers recorded on this thread. Taps keep what a backward pass needs by the strategy of the
+/// module's parameters.
+pub(super) fn record<R>(
+    strategy: Option<GradientCheckpointingStrategy>,
+    pass: impl FnOnce() -> R,
+) -> (R, Vec<LayerUse>) {
+    TAPE.with_borrow_mut(|tape| *tape = Some(Tape { uses: Vec::new(), strategy }));
     let _recording = Recording;
     let result = pass();
-    let uses = TAPE.with_borrow_mut(|tape| tape.take().unwrap_or_default());
-    (result, uses)
+    let tape = TAPE.with_borrow_mut(Option::take);
+    (result, tape.map_or_else(Vec::new, |tape| tape.uses))
+}
+
+/// A tensor that a backward pass follows, by a strategy if there is one.
+pub(super) fn tracked<const D: usize>(
+    tensor: Tensor<D>,
+    strategy: Option<GradientCheckpointingStrategy>,
+) -> Tensor<D> {
+    let tensor = tensor.autodiff();
+    match strategy {
+        Some(strategy) => tensor.with_gradient_checkpointing_strategy(strategy),
+        None => tensor,
+    }
 }
 
 /// Whether layers are to record what they see.
@@ -63,11 +86,12 @@ pub(super) fn tap(output: Tensor<3>, offset: Option<Tensor<3>>, layer: LayerInpu
     let offset =
         offset.unwrap_or_else(|| Tensor::zeros([1, 1, 1], &output.clone().inner().device()));
     // One number or row stands for all until the sum: an expanded tensor takes no memory.
-    let tap = offset.expand(output.dims()).autodiff().require_grad();
+    let strategy = TAPE.with_borrow(|tape| tape.as_ref().and_then(|tape| tape.strategy));
+    let tap = tracked(offset.expand(output.dims()), strategy).require_grad();
     let tapped = output + tap.clone();
     TAPE.with_borrow_mut(|tape| {
         if let Some(tape) = tape {
-            tape.push(LayerUse { layer, tap });
+            tape.uses.push(LayerUse { layer, tap });
         }
     });
     tapped

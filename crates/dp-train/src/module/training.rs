@@ -7,9 +7,11 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 
 use super::check::{self, check};
+use super::draws::Seeds;
 use super::error::ModuleError;
 use super::layout::Layout;
 use super::per_example::{Gradient, PerExample};
+use super::settings;
 use crate::certificate::{Certificate, Disclosure};
 use crate::fingerprint::Fingerprint;
 use crate::gradient::ClipCounts;
@@ -19,6 +21,9 @@ use crate::seal::Seal;
 use crate::seeds::{NoiseKey, RunSeed};
 use crate::training::Training;
 use crate::training::checkpoint::ResumeError;
+
+/// Examples in a forward pass, unless the caller says otherwise.
+pub(super) const MICROBATCH: usize = 128;
 
 /// A private run of a plan with a module of burn: [`Training`], whose gradients are the module's.
 ///
@@ -33,8 +38,7 @@ pub struct PrivateTraining<M: Module> {
     frozen: Fingerprint,
     training: Training,
     way: PerExample,
-    /// None before a caller or the check says it.
-    microbatch: Option<usize>,
+    microbatch: usize,
     checked: bool,
     /// Whether a step or a checkpoint has fixed way and microbatch: both decide how sums are rounded.
     settled: AtomicBool,
@@ -58,11 +62,12 @@ impl<M: Module> PrivateTraining<M> {
     ) -> Result<Self, ModuleError> {
         let module = module.train();
         let layout = Layout::of(&module)?;
+        settings::check_products(&module)?;
         let values = layout.values(&module);
         let training = Training::new(plan, values, examples, learning_rate, seed, key)?;
         // Tensors of its own: a copy that the caller kept is another module from the first step on.
         let module = layout.with_values(module, training.parameters());
-        Ok(Self::over(module, layout, training, (PerExample::Auto, None)))
+        Ok(Self::over(module, layout, training, (PerExample::Auto, MICROBATCH)))
     }
 
     /// The run that [`save`](Self::save) wrote, and the note. The module is one made as the first was; its trained parameters are
@@ -82,6 +87,7 @@ impl<M: Module> PrivateTraining<M> {
     ) -> Result<(Self, Vec<u8>), ModuleError> {
         let module = module.train();
         let layout = Layout::of(&module)?;
+        settings::check_products(&module)?;
         let seal = sealed(seal, &layout, Layout::frozen(&module), &module);
         let (training, note) = Training::load(plan, examples, learning_rate, seed, &seal, reader)?;
         let (manner, note) = read_manner(&note)?;
@@ -95,7 +101,7 @@ impl<M: Module> PrivateTraining<M> {
         module: M,
         layout: Layout,
         training: Training,
-        (way, microbatch): (PerExample, Option<usize>),
+        (way, microbatch): (PerExample, usize),
     ) -> Self {
         let frozen = Layout::frozen(&module);
         let settled = AtomicBool::new(false);
@@ -114,14 +120,13 @@ impl<M: Module> PrivateTraining<M> {
         self
     }
 
-    /// Examples in a forward pass: memory against time. 128 unless told, and up to 1024 for small ones. To be said when the [way](Self::gradients) is.
+    /// Examples in a forward pass: memory against time. 128 unless told. To be said when the [way](Self::gradients) is.
     pub fn microbatch(mut self, examples: usize) -> Self {
         let (was, now) = (self.microbatch, examples.max(1));
         if !self.settled() {
-            self.microbatch = Some(now);
-        } else if was != Some(now) {
-            let was = was.map_or("the usual one".to_owned(), |was| was.to_string());
-            self.refuse("the microbatch", was, now.to_string());
+            self.microbatch = now;
+        } else if now != was {
+            self.refuse("the microbatch", was.to_string(), now.to_string());
         }
         self
     }
@@ -134,9 +139,11 @@ impl<M: Module> PrivateTraining<M> {
         self.refused.get_or_insert((what, was, now));
     }
 
-    /// Compares the module with one-by-one automatic differentiation on the first four examples: losses alone and beside
-    /// others, clipped sums, and that no state changes. Dropout is switched off for it; with it on, losses are compared where one of the other
-    /// examples is exchanged. The first step does so by itself if it was not done.
+    /// Compares the module with one-by-one automatic differentiation on four examples, from all over the data: losses alone and beside
+    /// others, clipped sums, and that no state changes; once with the parameters as they are, once with each moved by up to 0.1, as
+    /// nothing is seen behind weights that begin with zeros. Dropout is switched off for it; with it on, losses are compared where one of
+    /// the other examples is exchanged, and no loss's gradient may go through another example. The first step does so by itself if it was
+    /// not done.
     ///
     /// That it passes or not depends on these examples, and is covered by no guarantee, like any error of a program that looks at
     /// data.
@@ -150,11 +157,9 @@ impl<M: Module> PrivateTraining<M> {
         if let Some((what, was, now)) = self.refused.clone() {
             return Err(ModuleError::Settled { what, was, now });
         }
-        let examples = self.training.ledger().realized().examples.min(check::EXAMPLES) as u32;
-        let examples: Vec<u32> = (0..examples).collect();
-        let found = check(&self.module, &self.layout, self.way, &mut loss, &examples)?;
-        (self.way, self.checked) = (found.way, true);
-        self.microbatch.get_or_insert(found.microbatch);
+        let examples = check::compared(self.training.ledger().realized().examples);
+        self.way = check(&self.module, &self.layout, self.way, &mut loss, &examples)?;
+        self.checked = true;
         Ok(())
     }
 
@@ -171,13 +176,18 @@ impl<M: Module> PrivateTraining<M> {
             self.check(&mut loss)?;
         }
         self.settled.store(true, Ordering::Relaxed);
-        let Self { module, layout, training, way, microbatch, .. } = self;
-        let microbatch = microbatch.expect("the check found one");
-        let gradient = Gradient { module: &*module, layout, microbatch };
+        let Self { module, layout, frozen, training, way, microbatch, .. } = self;
+        let seeds = Seeds::of(training.draws());
+        let gradient = Gradient { module: &*module, layout, microbatch: *microbatch, seeds };
         let parting = Parting::of(training.plan().request());
+        let is_last = training.steps_taken() + 1 == training.plan().request().steps;
         let counts = training.step(|_, batch, sum| -> Result<(), ModuleError> {
             for part in parting.parts(batch)? {
                 gradient.add(*way, &mut loss, &part, sum)?;
+            }
+            // Before the release, and not in every step: a frozen base may be large.
+            if is_last && Layout::frozen(&*module) != *frozen {
+                return Err(ModuleError::State);
             }
             Ok(())
         })?;
@@ -209,18 +219,22 @@ impl<M: Module> PrivateTraining<M> {
     /// besides the module: the data, and whatever the closure does.
     ///
     /// # Errors
-    /// Those of the writer.
+    /// Those of the writer, and [`ModuleError::State`] in one if a state of the module has changed since the run began.
     pub fn save(&self, writer: impl Write, seal: Seal, note: &[u8]) -> io::Result<()> {
+        if Layout::frozen(&self.module) != self.frozen {
+            return Err(io::Error::other(ModuleError::State));
+        }
         self.settled.store(true, Ordering::Relaxed);
         let note = [&manner(self.way, self.microbatch)[..], note].concat();
         self.training.save(writer, &sealed(seal, &self.layout, self.frozen, &self.module), &note)
     }
 
-    /// The module, and the certificate of the run, finished or not, with the names and shapes of what was trained, and the hash of
-    /// its values.
+    /// The module, and the certificate of the run, finished or not, with hashes of the names and shapes of what was trained, of its
+    /// values, and of what was left as it was.
     pub fn finish(self, disclosure: Disclosure) -> (M, Certificate) {
         let mut disclosure = disclosure;
         disclosure.artifacts.module_sha256 = Some(self.layout.fingerprint());
+        disclosure.artifacts.frozen_sha256 = Layout::told(self.frozen);
         let bytes = self.training.parameters().iter().flat_map(|value| value.to_le_bytes());
         let bytes: Vec<u8> = bytes.collect();
         let parameters = &mut disclosure.artifacts.parameters_sha256;
@@ -237,28 +251,30 @@ const WAYS: [PerExample; 4] =
 const MANNER: usize = 9;
 
 /// How gradients are found, as it stands before the note of a checkpoint.
-fn manner(way: PerExample, microbatch: Option<usize>) -> [u8; MANNER] {
+fn manner(way: PerExample, microbatch: usize) -> [u8; MANNER] {
     let mut bytes = [0; MANNER];
     bytes[0] = WAYS.iter().position(|&known| known == way).expect("all are there") as u8;
-    bytes[1..].copy_from_slice(&(microbatch.unwrap_or(0) as u64).to_le_bytes());
+    bytes[1..].copy_from_slice(&(microbatch as u64).to_le_bytes());
     bytes
 }
 
 /// What [`manner`] wrote, and what follows.
-fn read_manner(bytes: &[u8]) -> Result<((PerExample, Option<usize>), &[u8]), ResumeError> {
+fn read_manner(bytes: &[u8]) -> Result<((PerExample, usize), &[u8]), ResumeError> {
     let (manner, note) = bytes.split_first_chunk::<MANNER>().ok_or(ResumeError::Checksum)?;
     let way = *WAYS.get(usize::from(manner[0])).ok_or(ResumeError::Checksum)?;
     let microbatch = u64::from_le_bytes(manner[1..].try_into().expect("eight bytes"));
     let microbatch = usize::try_from(microbatch).map_err(|_| ResumeError::Checksum)?;
-    Ok(((way, Some(microbatch).filter(|&examples| examples > 0)), note))
+    Ok(((way, microbatch), note))
 }
 
 /// The seal with what belongs to the module.
 fn sealed<M: Module>(mut seal: Seal, layout: &Layout, frozen: Fingerprint, module: &M) -> Seal {
     seal.bind("module.parameters", layout.fingerprint().to_string());
     seal.bind("module.frozen", frozen.to_string());
-    // The way and the microbatch stand in the note since 2.
-    seal.bind("module.checkpoint", "2");
-    seal.bind("module.devices", format!("{:?}", module.devices()));
+    seal.bind("module.settings", settings::fingerprint(module).to_string());
+    seal.bind("module.arithmetic", settings::arithmetic(module));
+    // The way and the microbatch stand in the note since 2, and seeds of draws come from the key since 3.
+    seal.bind("module.checkpoint", "3");
+    seal.bind("module.program", concat!("dp-train ", env!("CARGO_PKG_VERSION")));
     seal
 }

@@ -17,6 +17,8 @@ use crate::ledger::{Ledger, Violation};
 use crate::mechanism::{Mechanism, MechanismError};
 use crate::parting::LargePart;
 use crate::plan::DpPlan;
+#[cfg(feature = "burn")]
+use crate::seeds::Draws;
 use crate::seeds::{KeyOrigin, NoEntropy, NoiseKey, RunSeed};
 
 pub mod average;
@@ -172,6 +174,12 @@ impl Training {
     /// Whether all steps of the plan are taken.
     pub fn is_finished(&self) -> bool {
         self.steps_taken() == self.plan.participation().steps()
+    }
+
+    /// What the draws of the next step's layers are seeded from.
+    #[cfg(feature = "burn")]
+    pub(crate) fn draws(&self) -> Draws {
+        self.mechanism.key().draws(self.steps_taken() as u64)
     }
 
     /// The examples of a step.

@@ -63,8 +63,9 @@ fn convolutions_agree() {
             });
         }
         let config = Conv1dConfig::new(3, 4, 3).with_padding(PaddingConfig1d::Same);
-        for config in [config.clone(), config.with_stride(2).with_dilation(2)] {
-            let x = numbers([EXAMPLES, 3, 9], 5, &device);
+        let groups = Conv1dConfig::new(4, 6, 3).with_groups(2);
+        for config in [config.clone(), config.with_stride(2).with_dilation(2), groups] {
+            let x = numbers([EXAMPLES, config.channels_in, 9], 5, &device);
             agree("convolution of a sequence", shaken(config.init(&device)), |layer, examples| {
                 losses(layer.tapped(rows(&x, examples)), examples)
             });
@@ -93,6 +94,10 @@ fn normalizations_agree() {
     for device in devices() {
         let x = numbers([EXAMPLES, 5, 6], 5, &device);
         agree("layer norm", shaken(LayerNormConfig::new(6).init(&device)), |layer, examples| {
+            losses(layer.tapped(rows(&x, examples)), examples)
+        });
+        let without_bias = LayerNormConfig::new(6).with_bias(false);
+        agree("layer norm without bias", shaken(without_bias.init(&device)), |layer, examples| {
             losses(layer.tapped(rows(&x, examples)), examples)
         });
         agree("rms norm", shaken(RmsNormConfig::new(6).init(&device)), |layer, examples| {
@@ -126,6 +131,33 @@ fn attention_agrees_and_is_burns() {
         same(layer.tapped(attend(x.clone())).context, burns);
         agree("attention", layer, |layer: &MultiHeadAttention, examples| {
             losses(layer.tapped(attend(rows(&x, examples))).context, examples)
+        });
+    }
+}
+
+#[test]
+fn attention_past_padding_agrees_and_is_burns() {
+    use burn::nn::attention::MhaInput;
+    for (device, quiet) in devices().into_iter().flat_map(|d| [(d.clone(), true), (d, false)]) {
+        let config = MultiHeadAttentionConfig::new(8, 2).with_dropout(0.0);
+        let layer = shaken(config.with_quiet_softmax(quiet).init(&device));
+        let x = numbers([EXAMPLES, 5, 8], 5, &device);
+        // Behind the first one to five words of an example there is nothing.
+        let padding = |examples: &[u32]| -> Tensor<2, Bool> {
+            let nothing = |&i: &u32| (0..5).map(move |at| i32::from(at > i % 5));
+            let nothing: Vec<i32> = examples.iter().flat_map(nothing).collect();
+            let nothing = Tensor::<1, Int>::from_data(&nothing[..], &device);
+            nothing.reshape([examples.len(), 5]).equal_elem(1)
+        };
+        let all: Vec<u32> = (0..EXAMPLES as u32).collect();
+        let attend = |x: Tensor<3>, examples: &[u32]| Attend {
+            mask_pad: Some(padding(examples)),
+            ..Attend::to_itself(x)
+        };
+        let burns = layer.forward(MhaInput::self_attn(x.clone()).mask_pad(padding(&all)));
+        same(layer.tapped(attend(x.clone(), &all)).context, burns.context);
+        agree("attention past padding", layer, |layer: &MultiHeadAttention, examples| {
+            losses(layer.tapped(attend(rows(&x, examples), examples)).context, examples)
         });
     }
 }
@@ -165,6 +197,20 @@ fn recurrent_layers_agree_and_are_burns() {
                 losses(layer.tapped(rows(&x, examples)), examples)
             });
         }
+        // States that are cut off, and sequences whose first axis is time.
+        let layer = shaken(GruConfig::new(3, 5, true).with_clip(Some(0.2)).init(&device));
+        same(layer.tapped(x.clone()), layer.forward(x.clone(), None));
+        agree("gru with clipping", layer, |layer, examples| {
+            losses(layer.tapped(rows(&x, examples)), examples)
+        });
+        let config = LstmConfig::new(3, 5, true).with_clip(Some(0.2)).with_batch_first(false);
+        let layer = shaken(config.init(&device));
+        let steps = x.clone().swap_dims(0, 1);
+        same(layer.tapped(steps.clone()), layer.forward(steps, None).0);
+        agree("lstm by time, with clipping", layer, |layer, examples| {
+            let steps = rows(&x, examples).swap_dims(0, 1);
+            losses(layer.tapped(steps).swap_dims(0, 1), examples)
+        });
     }
 }
 

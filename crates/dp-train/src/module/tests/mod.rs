@@ -4,19 +4,24 @@ use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
 
 use super::check::check;
+use super::draws::Seeds;
 use super::error::ModuleError;
 use super::layout::Layout;
 use super::per_example::{Gradient, PerExample};
 use crate::gradient::{ClipCounts, ClippedSum};
+use crate::{NoiseKey, RunSeed};
 
 mod faults;
 mod layers;
 mod runs;
 
-/// Devices to test on: flex, and a software GPU if there is one.
+/// Devices to test on: burn's backends on the CPU, and a software GPU if there is one.
 pub(super) fn devices() -> Vec<Device> {
     #[allow(unused_mut)]
     let mut devices = vec![Device::flex().autodiff()];
+    #[cfg(feature = "ndarray")]
+    #[allow(deprecated, reason = "it is offered as long as it exists")]
+    devices.push(Device::ndarray().autodiff());
     #[cfg(feature = "gpu")]
     match crate::engine::open_software_gpu() {
         Some(device) => devices.push(device.autodiff()),
@@ -77,7 +82,9 @@ pub(super) fn sum<M: Module>(
 ) -> Result<(Vec<f64>, ClipCounts), ModuleError> {
     let layout = Layout::of(module)?;
     let mut sum = ClippedSum::new(layout.dim(), clip_norm)?;
-    Gradient { module, layout: &layout, microbatch: 64 }.add(way, loss, examples, &mut sum)?;
+    let seeds = Seeds::of(NoiseKey::fixed(RunSeed(1)).draws(0));
+    Gradient { module, layout: &layout, microbatch: 64, seeds }
+        .add(way, loss, examples, &mut sum)?;
     let counts = sum.counts();
     Ok((sum.into_values(), counts))
 }

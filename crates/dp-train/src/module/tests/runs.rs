@@ -1,11 +1,12 @@
 //! Whole runs of modules.
 
-use burn::module::Module;
+use burn::module::{Module, RunningState};
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Tensor};
 use mf_core::{Method, Participation, Sgd};
 
 use super::*;
+use crate::certificate::{Certificate, LIMITS};
 use crate::module::{PrivateTraining, Tapped, trained_parameters};
 use crate::plan::Sampling;
 use crate::seal::Seal;
@@ -67,7 +68,11 @@ fn a_run_is_that_of_its_one_by_one_gradients_and_its_certificate_holds() {
             let (net, certificate) = run.finish(Disclosure::default());
             let verdict = verify(&certificate);
             assert!(verdict.holds(), "{verdict:?}");
-            assert!(certificate.artifacts.module_sha256.is_some());
+            let artifacts = certificate.artifacts;
+            assert!(artifacts.module_sha256.is_some() && artifacts.frozen_sha256.is_none());
+            // The words that hold for other runs do not hold for a module's.
+            let other = Certificate { limits: LIMITS.to_owned(), ..certificate };
+            assert!(!verify(&other).holds());
             ends.push(Layout::of(&net).unwrap().values(&net));
         }
         for other in &ends[1..] {
@@ -207,4 +212,69 @@ fn a_plan_of_another_size_is_refused() {
     let found = PrivateTraining::new(net, plan(Sampling::FixedOrder), 200, 0.1, RunSeed(3), key);
     let error = found.unwrap_err().to_string();
     assert_eq!(error, "the plan is for 75 parameters, but the model has 6");
+}
+
+/// A net with a state that some passes change.
+#[derive(Module, Debug)]
+struct Remembering {
+    net: Net,
+    seen: RunningState<Tensor<1>>,
+}
+
+#[test]
+fn a_state_that_changes_after_the_check_ends_in_no_checkpoint_and_no_last_step() {
+    let device = Device::flex().autodiff();
+    let x = numbers([200, 5], 9, &device);
+    let begin = || {
+        let seen = RunningState::new(Tensor::<1>::zeros([4], &device.clone().inner()));
+        let module = Remembering { net: Net::new(&device), seen };
+        let key = NoiseKey::fixed(RunSeed(5));
+        PrivateTraining::new(module, plan(Sampling::FixedOrder), 200, 0.1, RunSeed(3), key).unwrap()
+    };
+    let step = |run: &mut PrivateTraining<Remembering>, remember: bool| {
+        run.step(|module: &Remembering, examples: &[u32]| {
+            if remember && examples.len() > 4 {
+                module.seen.update(Tensor::ones([4], &device.clone().inner()));
+            }
+            loss(&x)(&module.net, examples)
+        })
+    };
+    let save = |run: &PrivateTraining<Remembering>| {
+        run.save(Vec::new(), Seal::default(), b"").map_err(|error| error.to_string())
+    };
+    let mut run = begin();
+    step(&mut run, false).unwrap();
+    assert_eq!(save(&run), Ok(()));
+    step(&mut run, true).unwrap();
+    assert!(save(&run).unwrap_err().contains("changed a state"));
+    while run.training().steps_taken() + 1 < run.training().plan().request().steps {
+        step(&mut run, false).unwrap();
+    }
+    assert!(matches!(step(&mut run, false), Err(ModuleError::State)));
+    assert!(!run.is_finished());
+    // A run that remembers nothing comes to its end.
+    let mut run = begin();
+    while !run.is_finished() {
+        step(&mut run, false).unwrap();
+    }
+    assert!(run.finish(Disclosure::default()).1.artifacts.frozen_sha256.is_some());
+}
+
+#[test]
+fn devices_that_keep_less_for_the_backward_pass_train_by_every_way() {
+    let device = Device::flex().autodiff().gradient_checkpointing();
+    let x = numbers([200, 5], 9, &device);
+    let mut ends = Vec::new();
+    for way in [PerExample::Taps, PerExample::TwoPasses, PerExample::OneByOne] {
+        let (net, key) = (Net::new(&device), NoiseKey::fixed(RunSeed(5)));
+        let plan = plan(Sampling::FixedOrder);
+        let run = PrivateTraining::new(net, plan, 200, 0.1, RunSeed(3), key).unwrap();
+        let mut run = run.gradients(way);
+        run.step(loss(&x)).unwrap();
+        ends.push(run.training().parameters().to_vec());
+    }
+    for other in &ends[1..] {
+        let most = ends[0].iter().zip(other).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(most < 1e-4, "{most}");
+    }
 }
