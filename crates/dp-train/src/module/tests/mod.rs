@@ -11,6 +11,7 @@ use super::per_example::{Gradient, PerExample};
 use crate::gradient::{ClipCounts, ClippedSum};
 use crate::{NoiseKey, RunSeed};
 
+mod bounds;
 mod faults;
 mod layers;
 mod runs;
