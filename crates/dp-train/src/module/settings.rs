@@ -63,21 +63,26 @@ fn closing(text: &str) -> usize {
 /// What computes a module's passes: others may round otherwise.
 pub(super) fn arithmetic<M: Module>(module: &M) -> String {
     let devices = module.devices();
-    let mut arithmetic = format!("{devices:?}, {}", instruction_set());
-    #[cfg(feature = "gpu")]
-    if devices.iter().any(|device| !is_processor(device)) {
-        for adapter in crate::engine::adapters() {
-            arithmetic += &format!(", {} through {}", adapter.name, adapter.interface);
-        }
-    }
-    arithmetic
+    format!("{devices:?}, {}{}", instruction_set(), adapters(&devices))
 }
 
-/// Whether a device is one of burn's on the CPU.
+/// The GPUs of this machine by name, if a device is one: burn's devices have numbers only.
 #[cfg(feature = "gpu")]
-fn is_processor(device: &Device) -> bool {
-    let name = format!("{device:?}");
-    name.contains("Flex") || name.contains("NdArray")
+fn adapters(devices: &[Device]) -> String {
+    let is_processor = |device: &Device| {
+        let name = format!("{device:?}");
+        name.contains("Flex") || name.contains("NdArray")
+    };
+    if devices.iter().all(is_processor) {
+        return String::new();
+    }
+    let adapters = crate::engine::adapters().into_iter();
+    adapters.map(|adapter| format!(", {} through {}", adapter.name, adapter.interface)).collect()
+}
+
+#[cfg(not(feature = "gpu"))]
+fn adapters(_: &[Device]) -> String {
+    String::new()
 }
 
 /// The widest instructions that burn's backends choose among when they run.

@@ -230,7 +230,8 @@ impl<M: Module> PrivateTraining<M> {
     }
 
     /// The module, and the certificate of the run, finished or not, with hashes of the names and shapes of what was trained, of its
-    /// values, and of what was left as it was.
+    /// values, and of what was left as it was. That it was is compared in the last step and in every [`save`](Self::save): of a run that
+    /// ends before its last step, save one.
     pub fn finish(self, disclosure: Disclosure) -> (M, Certificate) {
         let mut disclosure = disclosure;
         disclosure.artifacts.module_sha256 = Some(self.layout.fingerprint());
