@@ -1,16 +1,20 @@
-//! LoRA: a small private adapter beside a layer that was trained on public data and stays as it is.
+//! LoRA: a small private adapter beside layers that were trained on public data, are loaded from a file and stay as they are.
+//! In public a net learned which of four numbers is largest; in private they come in another order and with the opposite sign.
 //!
-//! ```sh
-//! cargo run --release -p dp-train --features flex --example private_lora
-//! ```
-//!
-//! In public a net learns which of four numbers is largest; in private they come in another order and with the opposite sign.
+//! `cargo run --release -p dp-train --features flex --example private_lora`
 
+#[path = "lora/base.rs"]
+pub(crate) mod base;
+
+use base::load;
 use burn::module::Module;
 use burn::nn::{Initializer, Linear, LinearConfig};
-use burn::tensor::{Device, Int, Tensor, TensorData, activation::relu};
+use burn::store::ModuleRecord;
+use burn::tensor::{Device, Tensor, activation::relu};
+use dp_train::fingerprint::Fingerprint;
 use dp_train::mf_core::{Method, Participation, Sgd};
 use dp_train::module::{PrivateTraining, Tapped, cross_entropy, trained_parameters};
+use dp_train::provenance::{Origin, Protection};
 use dp_train::{Budget, Clipping, Disclosure, NoiseKey, PlanRequest, RunSeed, verify};
 
 type Failure = Box<dyn std::error::Error>;
@@ -25,8 +29,8 @@ pub(crate) struct Net {
 
 impl Net {
     fn new(device: &Device) -> Self {
-        let linear = |inner, outer| LinearConfig::new(inner, outer).with_bias(false);
-        let base = vec![linear(4, 32).init(device), linear(32, 4).init(device)];
+        let (linear, base) =
+            (|a, b| LinearConfig::new(a, b).with_bias(false), base::layers(device));
         let up = linear(2, 32).with_initializer(Initializer::Zeros).init(device);
         Self { base, down: linear(4, 2).init(device), up }
     }
@@ -37,40 +41,16 @@ impl Net {
     }
 }
 
-/// Some examples: four numbers, and the place of the largest; in private, of the smallest in another order.
-fn load(examples: &[u32], private: bool, device: &Device) -> (Tensor<2>, Tensor<1, Int>) {
-    let number = |i: u32| ((f64::from(i) * 12.9898).sin() * 43_758.545_3).fract() as f32;
-    let x: Vec<f32> = examples.iter().flat_map(|&i| (4 * i..4 * i + 4).map(number)).collect();
-    let x = Tensor::<2>::from_data(TensorData::new(x, [examples.len(), 4]), device);
-    let seen = if private { x.clone().flip([1]).neg() } else { x.clone() };
-    (x, seen.argmax(1).reshape([examples.len()]))
-}
-
-/// A base, trained in public by plain gradient descent.
-fn pretrained(device: &Device) -> Vec<Linear> {
-    let mut net = Net::new(device);
-    for step in 0..200 {
-        let (x, y) = load(&(200 * step..200 * (step + 1)).collect::<Vec<u32>>(), false, device);
-        let gradients = cross_entropy(net.forward(x), y).mean().backward();
-        for Linear { weight, .. } in &mut net.base {
-            let step = weight.val().grad(&gradients).expect("it is trained").mul_scalar(0.5);
-            *weight = weight.clone().map(|old| (old.inner() - step).autodiff().require_grad());
-        }
-    }
-    net.base
-}
-
 /// The run before its first step: the base loaded and frozen, the adapter, and the plan for 10 epochs at epsilon 4.
 pub(crate) fn begin(device: &Device, key: NoiseKey) -> Result<PrivateTraining<Net>, Failure> {
-    device.seed(1);
-    let (record, mut model) = (pretrained(device).into_record(), Net::new(device));
-    model.base = model.base.try_load_record(record)?.no_grad();
-    let (sgd, participation) = (Sgd::new(1.0, 0.9)?, Participation::epochs(10, 10)?);
-    let (method, budget) = (Method::Bsr { bands: 10 }, Budget { epsilon: 4.0, delta: 1e-5 });
+    base::write(device)?;
+    let mut model = Net::new(device);
+    model.base = model.base.try_load_record(ModuleRecord::load(base::file())?)?.no_grad();
+    let (sgd, epochs) = (Sgd::new(1.0, 0.9)?, Participation::epochs(10, 10)?);
+    let (budget, size) = (Budget { epsilon: 4.0, delta: 1e-5 }, trained_parameters(&model)?);
     let clipping = Clipping { batch_size: 300, clip_norm: 1.0 };
-    let size = trained_parameters(&model)?;
-    let plan = PlanRequest::new(method, sgd, participation, budget, clipping, size).plan()?;
-    Ok(PrivateTraining::new(model, plan, 3000, 1.0, RunSeed(1), key)?)
+    let plan = PlanRequest::new(Method::Bsr { bands: 10 }, sgd, epochs, budget, clipping, size);
+    Ok(PrivateTraining::new(model, plan.plan()?, 3000, 1.0, RunSeed(1), key)?)
 }
 
 /// One loss for each of some examples.
@@ -86,7 +66,15 @@ pub(crate) fn train() -> Result<f64, Failure> {
     while !private.is_finished() {
         private.step(|model, examples| losses(model, examples, &device))?;
     }
-    let (model, certificate) = private.finish(Disclosure::default());
+    // The guarantee does not cover what the base was trained on, and the certificate says so.
+    let origin = Origin {
+        parameters_sha256: Fingerprint::of_bytes(&std::fs::read(base::file())?),
+        data: "numbers of which the largest counts".to_owned(),
+        training_data_sha256: None,
+        protection: Protection::Generated,
+    };
+    let disclosure = Disclosure { provenance: vec![origin], ..Disclosure::default() };
+    let (model, certificate) = private.finish(disclosure);
     println!("{}", certificate.statement);
     assert!(verify(&certificate).is_private(), "the certificate does not hold");
     let (x, y) = load(&(50_000..51_000).collect::<Vec<u32>>(), true, &device);

@@ -4,8 +4,10 @@
 //! cargo run --release -p dp-train --features flex --example private_mlp
 //! ```
 //!
-//! The table is made by this program: 3,000 rows of six measurements and a yes or no that depends on two of
-//! them. Put a file of your own in its place.
+//! The table is CSV: 3,000 rows of six measurements and a yes or no that depends on two of them, made by this program.
+//! Put a file of your own in its place.
+
+use std::sync::LazyLock;
 
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
@@ -28,19 +30,28 @@ impl Mlp {
     }
 }
 
-/// A row of the table: six measurements, and 0 or 1.
-fn row(index: u32) -> ([f32; 6], i32) {
-    let measured = std::array::from_fn(|column| {
-        let mixed = (6 * u64::from(index) + column as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        (mixed >> 40) as f32 / 8_388_608.0 - 1.0
-    });
-    (measured, i32::from(measured[0] * measured[3] > 0.0))
+/// The rows of the table: six measurements, and 0 or 1.
+static TABLE: LazyLock<Vec<([f32; 6], i32)>> = LazyLock::new(|| {
+    let rows = csv::Reader::from_reader(std::io::Cursor::new(text())).into_deserialize();
+    rows.collect::<Result<_, _>>().expect("all rows have seven numbers")
+});
+
+/// A line of names, and a line for every row.
+fn text() -> String {
+    let number = |i: u64| {
+        let mixed = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 40) as f32 / 8e6 - 1.05
+    };
+    let row = |row: u64| {
+        let [a, b, c, d, e, f] = std::array::from_fn(|column| number(6 * row + column as u64));
+        format!("{a},{b},{c},{d},{e},{f},{}\n", i32::from(a * d > 0.0))
+    };
+    "a,b,c,d,e,f,answer\n".to_owned() + &(0..3000).map(row).collect::<String>()
 }
 
 /// Some rows as tensors.
 fn load(rows: &[u32], device: &Device) -> (Tensor<2>, Tensor<1, Int>) {
-    let (x, y): (Vec<[f32; 6]>, Vec<i32>) = rows.iter().map(|&index| row(index)).unzip();
+    let (x, y): (Vec<[f32; 6]>, Vec<i32>) = rows.iter().map(|&row| TABLE[row as usize]).unzip();
     let x = Tensor::from_data(TensorData::new(x.concat(), [rows.len(), 6]), device);
     (x, Tensor::from_data(&y[..], device))
 }
