@@ -170,7 +170,7 @@ impl<M: Module> Gradient<'_, M> {
     ) -> Result<Option<(u32, u32)>, ModuleError> {
         for (own, &example) in examples.iter().enumerate() {
             let (losses, uses) = self.taped(loss, examples)?;
-            let Some(mut gradients) = backward(losses.slice([own..own + 1])) else {
+            let Some(mut gradients) = backward(losses.narrow(0, own, 1)) else {
                 continue;
             };
             for seen in uses.into_iter().filter_map(|layer| layer.seen(&mut gradients)) {

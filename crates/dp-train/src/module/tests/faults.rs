@@ -475,7 +475,7 @@ fn mixing_in_training_by_the_first_example_or_in_gradients_alone_is_refused() {
     let x = numbers([8, 4], 1, &device);
     let by_first = |module: &Flagged, examples: &[u32]| {
         let y = module.layer.tapped(rows(&x, examples));
-        let first = y.clone().slice([0..1]);
+        let first = y.clone().narrow(0, 0, 1);
         losses(if module.training.is_enabled() { y + first } else { y }, examples)
     };
     let hidden = |module: &Flagged, examples: &[u32]| {
