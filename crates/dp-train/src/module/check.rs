@@ -39,6 +39,14 @@ impl ModuleMapper for Quiet {
     }
 }
 
+/// What a module was found to be good for.
+pub(super) struct Checked {
+    /// The way that holds.
+    pub(super) way: PerExample,
+    /// Examples in a forward pass, unless the caller says it.
+    pub(super) microbatch: usize,
+}
+
 /// Compares losses and clipped sums of a few examples with those of each alone, and says which way holds.
 ///
 /// # Errors
@@ -50,7 +58,7 @@ pub(super) fn check<M: Module>(
     way: PerExample,
     loss: &mut dyn FnMut(&M, &[u32]) -> Tensor<1>,
     examples: &[u32],
-) -> Result<PerExample, ModuleError> {
+) -> Result<Checked, ModuleError> {
     let found = compare(module, layout, way, loss, examples);
     // Nobody is to know what is drawn after the check.
     let gradient = over(module, layout)?;
@@ -64,7 +72,7 @@ fn compare<M: Module>(
     way: PerExample,
     loss: &mut dyn FnMut(&M, &[u32]) -> Tensor<1>,
     examples: &[u32],
-) -> Result<PerExample, ModuleError> {
+) -> Result<Checked, ModuleError> {
     if examples.len() < 2 {
         return Err(ModuleError::TooFew { found: examples.len() });
     }
@@ -72,6 +80,7 @@ fn compare<M: Module>(
     let quiet = module.clone().map(&mut Quiet);
     let gradient = over(&quiet, layout)?;
     check_losses(&gradient, loss, examples)?;
+    let microbatch = gradient.usual_microbatch(loss, examples);
     let sizes = norms(&gradient, loss, examples)?;
     let way = match (way, check_sums(&gradient, way, loss, examples, &sizes)) {
         (PerExample::Auto, Ok(())) => PerExample::Taps,
@@ -101,7 +110,7 @@ fn compare<M: Module>(
     if all.iter().any(|module| Layout::frozen(*module) != frozen) {
         return Err(ModuleError::State);
     }
-    Ok(way)
+    Ok(Checked { way, microbatch })
 }
 
 fn over<'a, M: Module>(module: &'a M, layout: &'a Layout) -> Result<Gradient<'a, M>, ModuleError> {

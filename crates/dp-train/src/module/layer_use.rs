@@ -186,13 +186,17 @@ impl Seen {
 
     /// Whether its tensors lie in the host's memory.
     pub(super) fn is_on_host(&self) -> bool {
-        #[allow(unused_mut)]
-        let mut hosts: Vec<Device> = Vec::new();
+        let device = self.dy.device().inner();
         #[cfg(feature = "flex")]
-        hosts.push(Device::flex());
+        let is_flex = device == Device::flex();
+        #[cfg(not(feature = "flex"))]
+        let is_flex = false;
         #[cfg(feature = "ndarray")]
-        hosts.push(Device::ndarray());
-        hosts.contains(&self.dy.device().inner())
+        #[allow(deprecated)] // It is offered as long as burn does.
+        let is_ndarray = device == Device::ndarray();
+        #[cfg(not(feature = "ndarray"))]
+        let is_ndarray = false;
+        is_flex || is_ndarray
     }
 
     /// Adds `sum_j s_j g_j` of such a layer, where tensors lie in the host's memory, to the numbers of each parameter in `all`. An

@@ -46,7 +46,7 @@ struct Steps {
     frozen: Fingerprint,
     way: PerExample,
     checked: bool,
-    microbatch: usize,
+    microbatch: Option<usize>,
 }
 
 impl PrivateSteps {
@@ -67,7 +67,7 @@ impl PrivateSteps {
         settings::check_products(&module)?;
         // The rate is the learner's.
         let training = Training::new(plan, layout.values(&module), examples, 1.0, seed, key)?;
-        let (way, microbatch) = (PerExample::Auto, super::training::MICROBATCH);
+        let (way, microbatch) = (PerExample::Auto, None);
         let frozen = Layout::frozen(&module);
         let steps = Steps { training, layout, frozen, way, checked: false, microbatch };
         Ok(Self { steps: Arc::new(Mutex::new(steps)) })
@@ -83,7 +83,7 @@ impl PrivateSteps {
 
     /// Examples in a forward pass: memory against time. 128 unless told.
     pub fn microbatch(self, examples: usize) -> Self {
-        self.lock().microbatch = examples.max(1);
+        self.lock().microbatch = Some(examples.max(1));
         self
     }
 
@@ -201,11 +201,13 @@ impl PrivateBatch {
         }
         if !*checked {
             let examples = check::compared(training.ledger().realized().examples);
-            *way = check(module, layout, *way, &mut loss, &examples)?;
-            *checked = true;
+            let found = check(module, layout, *way, &mut loss, &examples)?;
+            (*way, *checked) = (found.way, true);
+            microbatch.get_or_insert(found.microbatch);
         }
+        let microbatch = microbatch.expect("the check found one");
         let seeds = Seeds::of(training.draws());
-        let gradient = Gradient { module, layout, microbatch: *microbatch, seeds };
+        let gradient = Gradient { module, layout, microbatch, seeds };
         let parting = Parting::of(training.plan().request());
         let is_last = next + 1 == training.plan().request().steps;
         let (released, _) = training.release(|batch, sum| -> Result<(), ModuleError> {

@@ -11,7 +11,7 @@ use super::draws::{Seeds, draw_from};
 use super::error::ModuleError;
 use super::layer_use::{LayerUse, OfParameters, Seen};
 use super::layout::Layout;
-use super::tape;
+use super::{microbatch, tape};
 use crate::engine::{Scales, rounded_up, sum_of_squares};
 use crate::gradient::{ClipCounts, ClippedSum};
 
@@ -153,6 +153,17 @@ impl<M: Module> Gradient<'_, M> {
         Ok(of_parameters.is_some_and(|found| !found.is_empty()))
     }
 
+    /// How many examples a pass takes, unless the caller says it.
+    pub(super) fn usual_microbatch(
+        &self,
+        loss: &mut dyn FnMut(&M, &[u32]) -> Tensor<1>,
+        examples: &[u32],
+    ) -> usize {
+        // What taps cannot do goes one by one, where it does not matter.
+        let uses = self.taped(loss, examples).map_or(Vec::new(), |(_, uses)| uses);
+        microbatch::usual(&uses)
+    }
+
     /// The losses as numbers.
     pub(super) fn values(
         &self,
@@ -233,14 +244,26 @@ impl<M: Module> Gradient<'_, M> {
         if pass.parts.is_empty() {
             return self.add_nothing(examples.len(), sum);
         }
-        let length = if pass.parts.iter().any(Part::cancels) { BLOCK } else { LONG_BLOCK };
-        for group in ranges(examples.len(), GROUP) {
+        let n = examples.len();
+        // Where host memory holds them, these layers are added at the end, all examples in one product.
+        let (outer, parts): (Vec<Part>, Vec<Part>) =
+            pass.parts.into_iter().partition(Part::is_outer_product_on_host);
+        let known = Norms::of(&outer);
+        // Without others nothing is added up in f32 here.
+        let (group, block) = match () {
+            () if parts.is_empty() => (n, n),
+            () if parts.iter().any(Part::cancels) => (GROUP, BLOCK),
+            () => (GROUP, LONG_BLOCK),
+        };
+        let mut factors = Vec::with_capacity(n);
+        for group in ranges(n, group) {
             let mut total: HashMap<ParamId, Tensor<1>> = HashMap::new();
             let mut counts = ClipCounts::default();
-            for block in ranges(group.len(), length) {
+            for block in ranges(group.len(), block) {
                 let block = group.start + block.start..group.start + block.end;
-                let (scales, left) = self.scales(&pass.parts, block, sum.clip_norm());
+                let (scales, left) = self.scales(&parts, &known, block, sum.clip_norm());
                 count(&mut counts, &scales);
+                factors.extend(numbers(scales.factor.clone()));
                 for (id, more) in left.into_iter().flat_map(|left| left.sum(&scales)) {
                     let so_far = total.remove(&id);
                     total.insert(id, so_far.map_or(more.clone(), |so_far| so_far + more));
@@ -248,7 +271,15 @@ impl<M: Module> Gradient<'_, M> {
             }
             let values = total.into_iter().map(|(id, sum)| (id, sum.into_data())).collect();
             if !self.add_values(values, counts, sum)? {
-                self.add_alone(&pass, group, sum)?;
+                factors[group.clone()].fill(0.0);
+                self.add_alone(parts.iter().chain(&outer), group, sum)?;
+            }
+        }
+        // Such a product is no longer than the clip norm, so no sum of them overflows.
+        let range = |id| self.layout.range(id).expect("uses of other parameters are refused");
+        for part in outer {
+            if let Part::One(seen) = part {
+                seen.add_outer_products(&factors, range, sum.parts_mut().0);
             }
         }
         Ok(())
@@ -270,7 +301,8 @@ impl<M: Module> Gradient<'_, M> {
                 continue;
             }
             let all = 0..examples.len();
-            let (scales, left) = self.scales(&pass.parts, all.clone(), sum.clip_norm());
+            let (scales, left) =
+                self.scales(&pass.parts, &Norms::default(), all.clone(), sum.clip_norm());
             let mut counts = ClipCounts::default();
             count(&mut counts, &scales);
             // What is not finite would spoil the sum even with a factor of zero. In its place stands an example that is: the others keep
@@ -303,7 +335,7 @@ impl<M: Module> Gradient<'_, M> {
                 values.push((id, scales.sum(rows).into_data()));
             }
             if !self.add_values(values, counts, sum)? {
-                self.add_alone(&pass, all, sum)?;
+                self.add_alone(pass.parts.iter(), all, sum)?;
             }
         }
         Ok(())
@@ -319,14 +351,15 @@ impl<M: Module> Gradient<'_, M> {
     /// contributes depends on that example alone, and none can end the run. In another pass or by another way the others would
     /// contribute something else, as they would draw something else, or their norms be rounded otherwise. One that is not finite alone
     /// contributes nothing.
-    fn add_alone(
+    fn add_alone<'p>(
         &self,
-        pass: &Pass,
+        parts: impl Iterator<Item = &'p Part> + Clone,
         group: Range<usize>,
         sum: &mut ClippedSum,
     ) -> Result<(), ModuleError> {
         for example in group {
-            let (scales, left) = self.scales(&pass.parts, example..example + 1, sum.clip_norm());
+            let (example, clip_norm) = (example..example + 1, sum.clip_norm());
+            let (scales, left) = self.scales(parts.clone(), &Norms::default(), example, clip_norm);
             let mut counts = ClipCounts::default();
             count(&mut counts, &scales);
             let values = left.into_iter().flat_map(|left| left.sum(&scales));
@@ -362,30 +395,69 @@ impl<M: Module> Gradient<'_, M> {
         Ok(true)
     }
 
-    /// Norms and factors of a block of examples, and what is left for their sum.
-    fn scales(&self, parts: &[Part], block: Range<usize>, clip_norm: f64) -> (Scales, Vec<Left>) {
-        let mut squared: Option<Tensor<1>> = None;
-        let mut add = |norms: Tensor<1>| {
-            squared = Some(match squared.take() {
-                Some(sum) => sum + norms,
-                None => norms,
-            });
-        };
+    /// Norms and factors of a block of examples, from those that are known and those of the parts, and what is left of the
+    /// parts for the examples' sum.
+    fn scales<'p>(
+        &self,
+        parts: impl IntoIterator<Item = &'p Part>,
+        known: &Norms,
+        block: Range<usize>,
+        clip_norm: f64,
+    ) -> (Scales, Vec<Left>) {
+        let mut total = known.of_block(block.clone());
         let mut left = Vec::new();
-        let mut terms = 2;
         for part in parts {
             let (norms, rest) = part.norms(block.clone());
-            terms += norms.len();
-            norms.into_iter().for_each(&mut add);
+            norms.into_iter().for_each(|norms| total.add(norms));
             left.push(rest);
         }
-        let squared = squared.expect("passes without parts are left out");
-        let squared = rounded_up(squared, 2 * terms);
+        let squared = total.squared.expect("passes without parts are left out");
+        let squared = rounded_up(squared, 2 * (2 + total.terms));
         (Scales::new(squared, self.layout.dim(), clip_norm), left)
     }
 }
 
+/// Squared norms of examples, added up over parameters.
+#[derive(Default)]
+struct Norms {
+    squared: Option<Tensor<1>>,
+    terms: usize,
+}
+
+impl Norms {
+    /// Those of all examples, by layers that know them without rows.
+    fn of(parts: &[Part]) -> Self {
+        let mut norms = Self::default();
+        for part in parts {
+            if let Part::One(seen) = part
+                && let Some(more) = seen.squared_norms()
+            {
+                norms.add(more);
+            }
+        }
+        norms
+    }
+
+    fn of_block(&self, block: Range<usize>) -> Self {
+        let squared = self.squared.as_ref().map(|squared| squared.clone().slice([block]));
+        Self { squared, terms: self.terms }
+    }
+
+    fn add(&mut self, norms: Tensor<1>) {
+        self.terms += 1;
+        self.squared = Some(match self.squared.take() {
+            Some(sum) => sum + norms,
+            None => norms,
+        });
+    }
+}
+
 impl Part {
+    /// Whether it is one layer whose sum is made of outer products in host memory.
+    fn is_outer_product_on_host(&self) -> bool {
+        matches!(self, Self::One(seen) if seen.is_outer_product() && seen.is_on_host())
+    }
+
     /// Whether an example's part of a sum is made of products that may be larger than itself.
     fn cancels(&self) -> bool {
         match self {

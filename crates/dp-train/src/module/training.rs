@@ -22,9 +22,6 @@ use crate::seeds::{NoiseKey, RunSeed};
 use crate::training::Training;
 use crate::training::checkpoint::ResumeError;
 
-/// Examples in a forward pass, unless the caller says otherwise.
-pub(super) const MICROBATCH: usize = 128;
-
 /// A private run of a plan with a module of burn: [`Training`], whose gradients are the module's.
 ///
 /// # Guarantees
@@ -38,7 +35,8 @@ pub struct PrivateTraining<M: Module> {
     frozen: Fingerprint,
     training: Training,
     way: PerExample,
-    microbatch: usize,
+    /// None before a caller or the check says it.
+    microbatch: Option<usize>,
     checked: bool,
     /// Whether a step or a checkpoint has fixed way and microbatch: both decide how sums are rounded.
     settled: AtomicBool,
@@ -67,7 +65,7 @@ impl<M: Module> PrivateTraining<M> {
         let training = Training::new(plan, values, examples, learning_rate, seed, key)?;
         // Tensors of its own: a copy that the caller kept is another module from the first step on.
         let module = layout.with_values(module, training.parameters());
-        Ok(Self::over(module, layout, training, (PerExample::Auto, MICROBATCH)))
+        Ok(Self::over(module, layout, training, (PerExample::Auto, None)))
     }
 
     /// The run that [`save`](Self::save) wrote, and the note. The module is one made as the first was; its trained parameters are
@@ -97,12 +95,7 @@ impl<M: Module> PrivateTraining<M> {
         Ok((resumed, note.to_vec()))
     }
 
-    fn over(
-        module: M,
-        layout: Layout,
-        training: Training,
-        (way, microbatch): (PerExample, usize),
-    ) -> Self {
+    fn over(module: M, layout: Layout, training: Training, (way, microbatch): Manner) -> Self {
         let frozen = Layout::frozen(&module);
         let settled = AtomicBool::new(false);
         let (checked, refused) = (false, None);
@@ -120,13 +113,14 @@ impl<M: Module> PrivateTraining<M> {
         self
     }
 
-    /// Examples in a forward pass: memory against time. 128 unless told. To be said when the [way](Self::gradients) is.
+    /// Examples in a forward pass: memory against time. 128 unless told, and up to 1024 for small ones. To be said when the [way](Self::gradients) is.
     pub fn microbatch(mut self, examples: usize) -> Self {
         let (was, now) = (self.microbatch, examples.max(1));
         if !self.settled() {
-            self.microbatch = now;
-        } else if now != was {
-            self.refuse("the microbatch", was.to_string(), now.to_string());
+            self.microbatch = Some(now);
+        } else if was != Some(now) {
+            let was = was.map_or("the usual one".to_owned(), |was| was.to_string());
+            self.refuse("the microbatch", was, now.to_string());
         }
         self
     }
@@ -158,8 +152,9 @@ impl<M: Module> PrivateTraining<M> {
             return Err(ModuleError::Settled { what, was, now });
         }
         let examples = check::compared(self.training.ledger().realized().examples);
-        self.way = check(&self.module, &self.layout, self.way, &mut loss, &examples)?;
-        self.checked = true;
+        let found = check(&self.module, &self.layout, self.way, &mut loss, &examples)?;
+        (self.way, self.checked) = (found.way, true);
+        self.microbatch.get_or_insert(found.microbatch);
         Ok(())
     }
 
@@ -178,7 +173,8 @@ impl<M: Module> PrivateTraining<M> {
         self.settled.store(true, Ordering::Relaxed);
         let Self { module, layout, frozen, training, way, microbatch, .. } = self;
         let seeds = Seeds::of(training.draws());
-        let gradient = Gradient { module: &*module, layout, microbatch: *microbatch, seeds };
+        let microbatch = microbatch.expect("the check found one");
+        let gradient = Gradient { module: &*module, layout, microbatch, seeds };
         let parting = Parting::of(training.plan().request());
         let is_last = training.steps_taken() + 1 == training.plan().request().steps;
         let counts = training.step(|_, batch, sum| -> Result<(), ModuleError> {
@@ -251,21 +247,24 @@ const WAYS: [PerExample; 4] =
 /// Bytes of [`manner`].
 const MANNER: usize = 9;
 
+/// A way to gradients and the examples of a pass, if they are known.
+type Manner = (PerExample, Option<usize>);
+
 /// How gradients are found, as it stands before the note of a checkpoint.
-fn manner(way: PerExample, microbatch: usize) -> [u8; MANNER] {
+fn manner(way: PerExample, microbatch: Option<usize>) -> [u8; MANNER] {
     let mut bytes = [0; MANNER];
     bytes[0] = WAYS.iter().position(|&known| known == way).expect("all are there") as u8;
-    bytes[1..].copy_from_slice(&(microbatch as u64).to_le_bytes());
+    bytes[1..].copy_from_slice(&(microbatch.unwrap_or(0) as u64).to_le_bytes());
     bytes
 }
 
 /// What [`manner`] wrote, and what follows.
-fn read_manner(bytes: &[u8]) -> Result<((PerExample, usize), &[u8]), ResumeError> {
+fn read_manner(bytes: &[u8]) -> Result<(Manner, &[u8]), ResumeError> {
     let (manner, note) = bytes.split_first_chunk::<MANNER>().ok_or(ResumeError::Checksum)?;
     let way = *WAYS.get(usize::from(manner[0])).ok_or(ResumeError::Checksum)?;
     let microbatch = u64::from_le_bytes(manner[1..].try_into().expect("eight bytes"));
     let microbatch = usize::try_from(microbatch).map_err(|_| ResumeError::Checksum)?;
-    Ok(((way, microbatch), note))
+    Ok(((way, Some(microbatch).filter(|&examples| examples > 0)), note))
 }
 
 /// The seal with what belongs to the module.

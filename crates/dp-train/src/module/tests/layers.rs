@@ -317,8 +317,8 @@ fn dropout_trains_by_taps_and_draws_the_same_in_two_passes() {
         losses(module.dropout.forward(module.layer.tapped(rows(&x, examples))), examples)
     };
     let layout = Layout::of(&module).unwrap();
-    let way = check(&module, &layout, PerExample::Auto, &mut loss, &[0, 1, 2, 3]).unwrap();
-    assert_eq!(way, PerExample::Taps);
+    let checked = check(&module, &layout, PerExample::Auto, &mut loss, &[0, 1, 2, 3]).unwrap();
+    assert_eq!(checked.way, PerExample::Taps);
     // Other tests draw from the same generator, and may do so between two passes, which is noticed.
     let mut patient = |way, examples: &[u32]| {
         let tries = (0..50).map(|_| sum(&module, way, &mut loss, examples, 0.1));

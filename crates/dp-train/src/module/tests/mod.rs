@@ -104,7 +104,7 @@ pub(super) fn agree<M: Module>(
     let examples: Vec<u32> = (0..37).collect();
     let layout = Layout::of(&module).unwrap();
     let checked = check(&module, &layout, PerExample::Auto, &mut loss, &examples[..4]);
-    assert_eq!(checked.unwrap_or_else(|error| panic!("{what}: {error}")), PerExample::Taps);
+    assert_eq!(checked.unwrap_or_else(|error| panic!("{what}: {error}")).way, PerExample::Taps);
     let mut norms = Vec::new();
     for &example in &examples {
         let one = sum(&module, PerExample::OneByOne, &mut loss, &[example], 1e30).unwrap();
