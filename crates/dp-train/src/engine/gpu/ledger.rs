@@ -40,6 +40,7 @@ impl Ledger {
     }
 
     /// How many kernels were started so far.
+    #[cfg(test)]
     pub(super) fn started(&self) -> u32 {
         self.started.get()
     }

@@ -15,6 +15,7 @@
 mod adapter;
 mod back;
 mod buffers;
+mod comparison;
 mod engine;
 mod kernels;
 mod ledger;

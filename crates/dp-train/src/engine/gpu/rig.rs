@@ -191,7 +191,8 @@ impl StepRig {
         let beside: usize = kernels.iter().filter_map(beside).sum();
         Ok(StepCounts {
             dispatches: kernels.values().sum(),
-            plain_dispatches: plain.values().sum::<usize>() + beside,
+            // Images come from the host there, and from the data set in a step.
+            plain_dispatches: plain.values().sum::<usize>() - sent(&plain) + beside,
             kernels,
             traffic,
             device_bytes: device_bytes.bytes_reserved,
@@ -237,6 +238,10 @@ fn noise_of(plan: &DpPlan) -> Result<Mechanism, MechanismError> {
 fn measured(client: &Client, key: ThroughputKey) -> Option<f64> {
     let value = measure_peak_throughput(client, key).ok()?;
     Some(value.ops_per_s()).filter(|rate| rate.is_finite())
+}
+
+fn sent(kernels: &BTreeMap<String, usize>) -> usize {
+    kernels.iter().find(|(name, _)| name.eq_ignore_ascii_case("arrive")).map_or(0, |(_, n)| *n)
 }
 
 /// The kernels that some work starts, and what it returns.

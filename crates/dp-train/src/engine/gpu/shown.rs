@@ -4,6 +4,7 @@ use cubecl::client::Client;
 
 use super::buffers::{Buffer, cubes};
 use super::engine::GpuEngine;
+use super::kernels::arrival::{STAMP_BITS, arrive};
 use super::kernels::gather::{ABSENT, Cut, gather};
 use super::ledger::Ledger;
 use super::pass::{spread, units};
@@ -127,8 +128,7 @@ pub(super) fn show(
                 let moved = u32::from(place.down) | u32::from(place.right) << 12;
                 [example, moved | u32::from(place.mirrored) << 31]
             };
-            // No two uploads of a run have the same stamp.
-            let stamp = ledger.started() + 1;
+            let stamp = next_stamp(engine);
             let words: Vec<u32> =
                 places.iter().enumerate().flat_map(words).chain([stamp]).collect();
             let length = images * stored.cut.numbers();
@@ -160,10 +160,43 @@ pub(super) fn show(
         (Shown::Given(batch), _) => {
             let label = |(slot, &label): (&Option<u32>, &u32)| slot.map_or(ABSENT, |_| label);
             let labels: Vec<u32> = slots.iter().zip(batch.labels).map(label).collect();
-            Ok((engine.upload(batch.images), engine.upload(&labels)))
+            Ok(send(engine, ledger, batch.images, labels))
         }
         (Shown::Stored(_), None) => Err("there are no images on the device".into()),
     }
+}
+
+/// A stamp that no other upload to the engine has, and that no memory has which was never written.
+fn next_stamp(engine: &GpuEngine) -> u32 {
+    engine.traffic().uploads as u32 + 1
+}
+
+/// Images and labels from the host, on the device, where it is noticed if they do not arrive.
+pub(super) fn send(
+    engine: &mut GpuEngine,
+    ledger: &Ledger,
+    images: &[f32],
+    mut labels: Vec<u32>,
+) -> (Buffer, Buffer) {
+    let [numbers, examples] = [images.len(), labels.len()];
+    let stamp = next_stamp(engine);
+    labels.push(stamp);
+    let images = [images, &[(stamp & STAMP_BITS) as f32]].concat();
+    let (images, labels) = (engine.upload(&images), engine.upload(&labels));
+    ledger.start(|ledger| {
+        arrive::launch(
+            &engine.client,
+            spread(1),
+            units(),
+            ledger,
+            images.argument(),
+            labels.argument(),
+            numbers as u32,
+            examples as u32,
+            stamp,
+        );
+    });
+    (images, labels)
 }
 
 impl Stored {

@@ -21,6 +21,7 @@
 #![allow(clippy::manual_is_multiple_of, reason = "the language of kernels has no such method")]
 
 pub(super) mod activation;
+pub(super) mod arrival;
 pub(super) mod convolution;
 pub(super) mod elementwise;
 pub(super) mod gather;

@@ -15,6 +15,7 @@ use crate::model::{Architecture, Layer, Shape, initial_parameters};
 use crate::seeds::RunSeed;
 
 mod clipping;
+mod rehearsal;
 mod resident;
 mod update;
 

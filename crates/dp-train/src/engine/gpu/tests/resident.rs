@@ -3,13 +3,9 @@
 use mf_core::{Method, Sgd};
 
 use super::*;
-use crate::engine::gpu::rehearsal::{EXPONENTS, MadeUpNoise, check_views};
-use crate::engine::gpu::shown::Stored;
 use crate::engine::{
     ByteImages, Engine, EngineError, FixedNoise, Resident, Shown, StepSeen, ViewPlace,
 };
-use crate::mechanism::Mechanism;
-use crate::noise::NoiseStream;
 use crate::plan::{DpPlan, PlanRequest, Sampling};
 use crate::seal::Seal;
 use crate::seeds::NoiseKey;
@@ -18,10 +14,10 @@ use crate::training::resident::ResidentTraining;
 use crate::training::{Training, TrainingError};
 
 const EXAMPLES: usize = 120;
-const SEED: RunSeed = RunSeed(7);
+pub(super) const SEED: RunSeed = RunSeed(7);
 
 /// A held convolution, one with ghost norms, normalization and a linear layer, on 2 x 8 x 7 images.
-fn model() -> Architecture {
+pub(super) fn model() -> Architecture {
     let layers = vec![
         conv(2, 4, 3, 1, 1),
         Layer::Relu,
@@ -33,20 +29,20 @@ fn model() -> Architecture {
     classifier((2, 8, 7), layers)
 }
 
-struct Data {
+pub(super) struct Data {
     bytes: Vec<u8>,
     labels: Vec<u16>,
     table: [f32; 256],
 }
 
 impl Data {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let bytes = (0..EXAMPLES * 112).map(|i| (i * 7919 % 251) as u8).collect();
         let labels = (0..EXAMPLES).map(|i| (i * 3 % 5) as u16).collect();
         Self { bytes, labels, table: std::array::from_fn(|byte| byte as f32 / 127.5 - 1.0) }
     }
 
-    fn images(&self, padding: usize, reflect: bool) -> ByteImages<'_> {
+    pub(super) fn images(&self, padding: usize, reflect: bool) -> ByteImages<'_> {
         let Self { bytes, labels, table } = self;
         let (channels, height, width) = (2, 8, 7);
         ByteImages { bytes, labels, table, channels, height, width, padding, reflect }
@@ -76,7 +72,7 @@ impl Data {
     }
 }
 
-fn plan(sampling: Sampling) -> DpPlan {
+pub(super) fn plan(sampling: Sampling) -> DpPlan {
     DpPlan::new(PlanRequest {
         sgd: Sgd::new(0.99, 0.9).unwrap(),
         learning_rates: None,
@@ -100,7 +96,7 @@ fn plan(sampling: Sampling) -> DpPlan {
     .unwrap()
 }
 
-fn start(sampling: Sampling) -> Training {
+pub(super) fn start(sampling: Sampling) -> Training {
     let parameters = initial_parameters(&model(), SEED);
     let key = NoiseKey::fixed(SEED);
     Training::new(plan(sampling), parameters, EXAMPLES as u32, 0.05, SEED, key).unwrap()
@@ -129,12 +125,12 @@ fn whole(example: u32) -> ViewPlace {
     ViewPlace { example, down: 0, right: 0, mirrored: false }
 }
 
-fn places(slots: &[Option<u32>]) -> Vec<ViewPlace> {
+pub(super) fn places(slots: &[Option<u32>]) -> Vec<ViewPlace> {
     slots.iter().map(|slot| whole(slot.unwrap_or(0))).collect()
 }
 
 /// So many steps on the device.
-fn steps(run: &mut ResidentTraining, engine: &mut GpuEngine, count: usize) {
+pub(super) fn steps(run: &mut ResidentTraining, engine: &mut GpuEngine, count: usize) {
     for _ in 0..count {
         let shown = &mut Vec::new();
         run.step(engine, move |_, slots| -> Result<_, Failed> {
@@ -145,7 +141,7 @@ fn steps(run: &mut ResidentTraining, engine: &mut GpuEngine, count: usize) {
     }
 }
 
-fn engine(gpu: Device) -> GpuEngine {
+pub(super) fn engine(gpu: Device) -> GpuEngine {
     GpuEngine::new(&model(), gpu, EngineOptions::default()).unwrap()
 }
 
@@ -353,125 +349,6 @@ fn an_empty_batch_gets_its_noise_and_nothing_else() {
         assert_eq!(momentum, 0.5 * i as f32);
         assert_eq!(parameter, 1.0 - i as f32);
     }
-}
-
-#[test]
-fn a_step_that_loses_any_of_its_kernels_ends_the_run() {
-    let Some(gpu) = gpu() else { return };
-    let data = Data::new();
-    let mut engine = engine(gpu);
-    let parameters = initial_parameters(&model(), SEED);
-    let momenta = vec![0.0; parameters.len()];
-    let slots: Vec<Option<u32>> = (0..20).map(Some).collect();
-    let (mut lost, mut kernels) = (0, 1);
-    while lost <= kernels {
-        let images = Some(data.images(0, false));
-        let mut resident = Resident::new(&mut engine, &parameters, &momenta, images).unwrap();
-        let mut started = 0;
-        // Of the second step, in whose buffers the numbers of the first are left.
-        for step in 0..2 {
-            started = resident.ledger.started();
-            if step == 1 && lost > 0 {
-                resident.ledger.lost.set(Some(started + lost));
-            }
-            let shown = places(&slots);
-            let shown = Shown::Stored(&shown);
-            let sum = resident.clipped_sum(&mut engine, &slots, shown, 1.0).unwrap();
-            let words = vec![step; parameters.len()];
-            let noise = FixedNoise { exponent: -20, words, wide: false, scale: 0.5 };
-            sum.with_noise(noise).step(&mut engine, Sgd::new(1.0, 0.0).unwrap(), 0.1).unwrap();
-        }
-        kernels = resident.ledger.started() - started;
-        let found = resident.read(&mut engine);
-        assert_eq!(found.is_err(), lost > 0, "{lost} of {kernels}: {found:?}");
-        lost += 1;
-    }
-    assert!(kernels > 15, "{kernels}");
-}
-
-#[test]
-fn the_noise_of_a_step_is_that_of_the_stream_to_the_grid_of_the_device() {
-    let Some(gpu) = gpu() else { return };
-    let mut engine = engine(gpu);
-    let dim = model().parameter_count();
-    // Noise of 32 bits, and noise for which the grid is so fine that it has more.
-    for (epsilon, least) in [(8.0, 0.0), (1e-3, 4096.0)] {
-        let request = PlanRequest { epsilon, ..plan(Sampling::FixedOrder).request().clone() };
-        let plan = DpPlan::new(request).unwrap();
-        let std = plan.noise_std();
-        assert!(std > least, "{std}");
-        let [mut here, mut there] =
-            [(); 2].map(|()| Mechanism::new(&plan, NoiseKey::fixed(SEED)).unwrap());
-        let strategy = plan.strategy().clone();
-        let mut stream = NoiseStream::new(strategy, dim, NoiseKey::fixed(SEED)).unwrap();
-        for _ in 0..6 {
-            let mut run =
-                Resident::new(&mut engine, &vec![0.0; dim], &vec![0.0; dim], None).unwrap();
-            let shown = Shown::Given(Batch::new(&[], &[]));
-            let sum = run.clipped_sum(&mut engine, &[], shown, 1.0).unwrap();
-            let gradient = there.privatize_resident(sum).unwrap();
-            gradient.step(&mut engine, Sgd::new(1.0, 0.0).unwrap(), 1.0).unwrap();
-            let found = run.read(&mut engine).unwrap().momenta;
-            let on_cpu = here.privatize(here.empty_sum()).unwrap();
-            let mut row = vec![0.0; dim];
-            stream.add_next(std, &mut row).unwrap();
-            let batch_size = plan.request().batch_size as f64;
-            for ((found, of_cpu), noise) in found.iter().zip(on_cpu.values()).zip(&row) {
-                // Half of the grid, and what two f32 may lose.
-                let error = 2_f64.powi(-27) * std + 2_f64.powi(-22) * noise.abs();
-                assert!((f64::from(*found) * batch_size - noise).abs() <= error);
-                assert!((f64::from(*found - *of_cpu) * batch_size).abs() <= 2.0 * error);
-            }
-        }
-    }
-}
-
-#[test]
-fn a_run_on_an_engine_that_is_compared_is_rehearsed_with_its_views() {
-    let Some(gpu) = gpu() else { return };
-    let data = Data::new();
-    let mut engine = GpuEngine::open(&model(), gpu, EngineOptions::default()).unwrap();
-    for (padding, reflect) in [(3, true), (2, false)] {
-        let images = Some(data.images(padding, reflect));
-        let start = start(Sampling::FixedOrder);
-        let mut run = ResidentTraining::new(start, &mut engine, images).unwrap();
-        steps(&mut run, &mut engine, 1);
-        run.read(&mut engine).unwrap();
-    }
-}
-
-#[test]
-fn noise_and_views_that_are_not_those_of_the_host_are_refused() {
-    let Some(gpu) = gpu() else { return };
-    let mut engine = engine(gpu);
-    let refused = |found| matches!(found, Err(EngineError::Disagrees { .. }));
-    for (exponent, wide) in EXPONENTS {
-        let mut made_up = MadeUpNoise::new(exponent, wide);
-        made_up.check(&mut engine).unwrap();
-        made_up.noise[77] += 1;
-        assert!(refused(made_up.check(&mut engine)), "{exponent}");
-    }
-    let data = Data::new();
-    for (padding, reflect, views) in [(3, true, 1), (2, false, 2), (0, false, 1)] {
-        let mut stored = Stored::new(&engine.client, data.images(padding, reflect));
-        check_views(&mut engine, &stored, views).unwrap();
-        stored.sample.bytes[130] ^= 1;
-        assert!(refused(check_views(&mut engine, &stored, views)));
-        stored.sample.bytes[130] ^= 1;
-        stored.sample.labels[1] += 1;
-        assert!(refused(check_views(&mut engine, &stored, views)));
-    }
-}
-
-#[test]
-fn sums_that_no_buffer_can_hold_are_refused_with_the_batch_that_fits() {
-    let Some(gpu) = gpu() else { return };
-    let engine = engine(gpu);
-    engine.check_parts(40).unwrap();
-    let found = engine.check_parts(usize::MAX >> 20).unwrap_err();
-    let EngineError::Parts { fitting, .. } = found else { panic!("{found}") };
-    engine.check_parts(fitting).unwrap();
-    assert!(engine.check_parts(fitting + 1).is_err());
 }
 
 #[test]

@@ -5,6 +5,7 @@ use cubecl::prelude::CubeElement;
 use super::gpu;
 use crate::engine::gpu::adapter;
 use crate::engine::gpu::buffers::{Buffer, cubes};
+use crate::engine::gpu::kernels::arrival::arrive;
 use crate::engine::gpu::kernels::gather::{Cut, gather};
 use crate::engine::gpu::kernels::ledger::{FAILED, KERNELS};
 use crate::engine::gpu::kernels::scale::scale;
@@ -167,6 +168,24 @@ fn places_of_another_step_are_noticed() {
         let found = client.read(vec![chosen.handle, ledger.handle]).unwrap();
         assert_eq!(u32::from_bytes(&found[0])[..2], [5, 6]);
         assert_eq!(u32::from_bytes(&found[1])[FAILED], failure);
+    }
+}
+
+#[test]
+fn images_and_labels_of_another_batch_are_noticed() {
+    let Some(gpu) = gpu() else { return };
+    let client = adapter::open(gpu, None).unwrap().client;
+    for (stamp, of_images, of_labels, failure) in
+        [(3, 3.0_f32, 3_u32, 0), (3, 2.0, 3, 1), (3, 3.0, 2, 1), (0x100_0001, 1.0, 0x100_0001, 0)]
+    {
+        let images = Buffer::of(&client, &[9.0, 9.0, of_images]);
+        let labels = Buffer::of(&client, &[9, of_labels]);
+        let ledger = Buffer::of(&client, &[0, 0, 0_u32]);
+        let arguments = [&ledger, &images, &labels].map(Buffer::argument);
+        let [of_ledger, images, labels] = arguments;
+        arrive::launch(&client, spread(1), units(), of_ledger, images, labels, 2, 1, stamp);
+        let found = client.read(vec![ledger.handle]).unwrap();
+        assert_eq!(u32::from_bytes(&found[0])[FAILED], failure, "{stamp} {of_images} {of_labels}");
     }
 }
 
