@@ -1,6 +1,7 @@
 //! What one example can do to a sum: nothing to what the others contribute, and no more to it than the clip norm.
 
 use burn::module::Module;
+use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::tensor::Tensor;
 
@@ -8,45 +9,57 @@ use super::faults::{flex, linear};
 use super::*;
 use crate::module::Tapped;
 
-/// Numbers that cancel within one example leave no trace in the sum of the others.
+/// Numbers that cancel within one example leave no trace in the sum of the others: `forward` takes and gives vectors at positions.
+fn withstands<M: Module>(
+    what: &str,
+    module: &M,
+    [positions, inner]: [usize; 2],
+    forward: impl Fn(&M, Tensor<3>) -> Tensor<3>,
+) {
+    let (device, clip_norm) = (flex(), 0.1);
+    let x = numbers([32, positions, inner], 1, &device);
+    let first = x.clone().slice([0..32, 0..1]).expand([32, positions, inner]);
+    let all: Vec<u32> = (0..32).collect();
+    for huge in [1e3_f32, 1e5, 1e8, 1e15, 1e30] {
+        for way in [PerExample::Taps, PerExample::TwoPasses] {
+            let with = |huge: f32| {
+                let mut loss = |module: &M, examples: &[u32]| {
+                    let n = examples.len();
+                    let attacks = examples.iter().map(|&i| if i == 13 { 1.0_f32 } else { 0.0 });
+                    let attacks: Vec<f32> = attacks.collect();
+                    let attacks = Tensor::<1>::from_data(&attacks[..], &device).reshape([n, 1, 1]);
+                    let (x, same) = (rows(&x, examples), rows(&first, examples));
+                    let y = forward(module, x.clone() + (same - x) * attacks.clone());
+                    let place = |at: usize| y.clone().slice([0..n, at..at + 1]);
+                    let cancel = (place(0) - place(1)).mul_scalar(huge) * attacks.clone();
+                    let usual = y.clone() * attacks.neg().add_scalar(1.0);
+                    (usual.square().sum_dim(1) + cancel).sum_dim(2).reshape([n])
+                };
+                sum(module, way, &mut loss, &all, clip_norm).unwrap().0
+            };
+            let (found, without) = (with(huge), with(0.0));
+            let moved: Vec<f64> = found.iter().zip(&without).map(|(a, b)| a - b).collect();
+            let excess = length(&moved) / clip_norm;
+            assert!(excess < 1.001, "{what}, {huge:e} by {way:?}: {excess}");
+        }
+    }
+}
+
 #[test]
 fn an_example_whose_positions_cancel_moves_no_sum_by_more_than_the_clip_norm() {
     let device = flex();
-    let clip_norm = 0.1;
-    // Gradients that are held for their norms (20 positions, 2 to 2 numbers), and norms by Gram matrices.
+    // Gradients that are held for their norms, and norms by Gram matrices.
     for (positions, inner, outer) in [(20, 2, 2), (3, 40, 30)] {
         let layer: Linear = shaken(LinearConfig::new(inner, outer).init(&device));
-        let x = numbers([32, positions, inner], 1, &device);
-        let first = x.clone().slice([0..32, 0..1]).expand([32, positions, inner]);
-        let all: Vec<u32> = (0..32).collect();
-        for huge in [1e3_f32, 1e5, 1e8, 1e15, 1e30] {
-            for way in [PerExample::Taps, PerExample::TwoPasses] {
-                let with = |huge: f32| {
-                    let mut loss = |layer: &Linear, examples: &[u32]| {
-                        let attacks = |&i: &u32| if i == 13 { 1.0_f32 } else { 0.0 };
-                        let attacks: Vec<f32> = examples.iter().map(attacks).collect();
-                        let n = examples.len();
-                        let attacks = Tensor::<1>::from_data(&attacks[..], &device);
-                        let attacks = attacks.reshape([n, 1, 1]);
-                        let x = rows(&x, examples);
-                        let same = rows(&first, examples);
-                        let x = x.clone() + (same - x) * attacks.clone();
-                        let y = layer.tapped(x);
-                        let width = [n, 1, outer];
-                        let place = |at: usize| y.clone().slice([0..n, at..at + 1]).reshape(width);
-                        let cancel = (place(0) - place(1)).mul_scalar(huge) * attacks.clone();
-                        let usual = y.clone() * (attacks.neg().add_scalar(1.0));
-                        let both = usual.square().sum_dim(1) + cancel;
-                        both.sum_dim(2).reshape([n])
-                    };
-                    sum(&layer, way, &mut loss, &all, clip_norm).unwrap().0
-                };
-                let (found, without) = (with(huge), with(0.0));
-                let moved: Vec<f64> = found.iter().zip(&without).map(|(a, b)| a - b).collect();
-                let excess = length(&moved) / clip_norm;
-                assert!(excess < 1.001, "{positions} positions, {huge:e} by {way:?}: {excess}");
-            }
-        }
+        withstands("linear", &layer, [positions, inner], |layer, x| layer.tapped(x));
+    }
+    for channels in [2, 40] {
+        let layer: Conv2d = shaken(Conv2dConfig::new([channels, channels], [1, 1]).init(&device));
+        withstands("convolution", &layer, [20, channels], |layer, x| {
+            let n = x.dims()[0];
+            let y = layer.tapped(x.swap_dims(1, 2).reshape([n, channels, 4, 5]));
+            y.reshape([n, channels, 20]).swap_dims(1, 2)
+        });
     }
 }
 
