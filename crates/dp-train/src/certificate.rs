@@ -26,7 +26,7 @@ pub const GENERATOR: &str = "ChaCha20 with a 256-bit key, addressed by (step, co
 
 /// The same of a run on a GPU, which adds sum and noise as whole numbers.
 pub(crate) const GENERATOR_ON_DEVICE: &str = "ChaCha20 with a 256-bit key, addressed by (step, coordinate); ziggurat normals in f64; rows dithered below the \
-     last place of f32, rounded to at most 2^-26 of the noise or 2^-36 clip norms, added in whole numbers";
+     last place of f32, rounded to at most 2^-26 of the noise or 2^-35 clip norms, added in whole numbers";
 
 /// The generator of [`FORMAT_1`].
 pub(crate) const GENERATOR_1: &str =
@@ -43,10 +43,10 @@ pub(crate) const LIMITS_OF_MODULE: &str = "the Gaussian is sampled in floating p
      probabilities are right to about 1 part in 10^6, not exactly; one example moves a sum by at most 1 + sum_rounding clip norms, \
      which is proven but for convolutions, linear layers at several positions and large embeddings whose norms are found without their \
      gradients, and for backward passes of scaled losses, where it is searched for; that an example's loss depends on no other \
-     example is checked on a few; timing is not covered";
+     example is checked on a few; what layers draw at random (dropout) is taken for ideal and unknown; timing is not covered";
 
 /// The limits of a run on a GPU.
-pub(crate) const LIMITS_ON_DEVICE: &str = "the Gaussian is sampled in floating point, on a grid of at most 2^-26 of its deviation or 2^-36 clip norms: in every \
+pub(crate) const LIMITS_ON_DEVICE: &str = "the Gaussian is sampled in floating point, on a grid of at most 2^-26 of its deviation or 2^-35 clip norms: in every \
      coordinate and step probabilities are right to about 1 part in 10^6, not exactly; one example moves a sum by at most 1 + \
      sum_rounding clip norms, which is proven but for convolutions with ghost norms, where it is searched for; timing is not \
      covered";

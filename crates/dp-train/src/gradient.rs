@@ -140,12 +140,13 @@ pub const CLIP_NORMS: RangeInclusive<f64> = 1e-30..=1e30;
 ///
 /// Parts of a batch are added up in f64, so the excess does not grow with the batch: zeroing one example changes
 /// the rounding of its own part and of nothing else. Let `u = 2^-24`, and let a part be made of `r` blocks of `k`
-/// examples of norm at most `zeta`. Adding `k` of them one by one errs by at most `u k` times the norm of the
-/// largest partial sum, `k zeta`, and `k u zeta` for the products; adding the blocks by `u r (r k) zeta`. So two
-/// neighbours differ by at most `zeta (1 + 2 u (k^2 + k + r^2 k))`: 1 + 2^-14 for the 16 examples of a lane on the
-/// CPU in any blocks, 1 + 2^-12.4 for 4 blocks of 32 on burn's devices, and 1 + 2^-10.9 for 2 blocks of 64 of a burn
-/// module without products that cancel (below); less for its linear layers at one position in host memory, of which every block of
-/// 64 is added in f64.
+/// examples of norm at most `zeta`. In whatever order `k` of them are added, partial sums of `i` examples have norm at
+/// most `i zeta`, and all of them together at most `k (k + 1) zeta / 2`; with scale and product, `2 k zeta`, a block errs
+/// by at most `u (k^2 + 5 k) zeta / 2`. Adding the blocks errs by `u k (r^2 + r) zeta / 2`. Two neighbours of which an
+/// example is zeroed differ in the rounding of its block, with it and without it, and of the sum of blocks: by at most
+/// `zeta (1 + u (k^2 + 5 k + k (r^2 + r)))`. That is 1 + 2^-15 for the 16 examples of a lane on the CPU in any blocks,
+/// 1 + 2^-13 for 4 blocks of 32 on burn's devices, and 1 + 2^-11.7 for 2 blocks of 64 of a burn module without products
+/// that cancel (below); less for its linear layers at one position in host memory, of which every block of 64 is added in f64.
 ///
 /// [`ClippedSum::add`] and [`PerSampleGradients::clip`] have no parts: norms, products and sums are f64. Adding `m`
 /// examples one by one errs by at most `2^-53` times the norms of all partial sums, `2^-53 m^2 zeta / 2`, so two
@@ -153,8 +154,9 @@ pub const CLIP_NORMS: RangeInclusive<f64> = 1e-30..=1e30;
 /// one another ([`ClippedSum::add_sum`]) errs by no more than that, on top of what the parts do.
 ///
 /// Where batches are secret an example is compared with none, not with zero: those behind it move up, and all lanes of
-/// its [part](crate::parting::Parting), of at most 128 examples, may be rounded otherwise. Each errs by at most half of
-/// what is said above, with it and without it: 8 lanes of 16 make 1 + 2^-11, one group of 128 on burn's devices as above.
+/// its [part](crate::parting::Parting), of at most 128 examples, may be rounded otherwise: all `r` blocks of a group, with it and
+/// without it, which makes `zeta (1 + u (r (k^2 + 5 k) + k (r^2 + r)))`. That is 1 + 2^-12.6 for 8 lanes of 16, which are added in
+/// f64, 1 + 2^-11.6 for 4 blocks of 32, 1 + 2^-10.8 for 2 blocks of 64.
 ///
 /// A GPU adds up blocks of 16 in f32, as a lane, and rounds each sum to a grid and their sum to a coarser one on which the
 /// noise is added exactly: that is at most 2^-12 more, over all blocks that an example can move

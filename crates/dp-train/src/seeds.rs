@@ -167,7 +167,7 @@ impl NoiseKey {
     }
 
     /// Where a step of a burn module takes the seeds of its draws from (dropout): SHA-256 of a label of its own, this key and the
-    /// step. So masks are as secret as the noise, as what is bounded for one example is bounded for given masks, and a step that is taken
+    /// step. What is bounded for one example is bounded for given masks, so they have to be as secret as the noise; and a step that is taken
     /// again has the same. That noise and masks share a secret is as sound as [that batches do](Self::of_batches).
     #[cfg(feature = "burn")]
     pub(crate) fn draws(&self, step: u64) -> Draws {

@@ -3,8 +3,9 @@
 
 #![cfg(feature = "gpu")]
 
-use dp_train::engine::{Device, EngineError, EngineOptions, StepCounts, StepRig};
+use dp_train::engine::{Device, EngineError, EngineOptions};
 use dp_train::model::{Architecture, Layer, Shape};
+use dp_train::training::rig::{StepCounts, StepRig};
 
 fn convnet() -> Architecture {
     let mut layers = Vec::new();

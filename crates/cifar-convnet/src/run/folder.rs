@@ -33,6 +33,7 @@ use dp_train::certificate::Certificate;
 use dp_train::continuations::Continuations;
 use dp_train::ledger::Ledger;
 
+use crate::BadArgument;
 use crate::files;
 
 /// The config with all overrides, as it was run.
@@ -217,7 +218,7 @@ impl RunFolder {
         let known = self.continuations()?;
         ensure!(
             !known.are_of_others(ledger),
-            ContinuationRefused(format!(
+            BadArgument(format!(
                 "{}: the checkpoint is of run {}, but another run was trained here; continue it in its own folder",
                 self.file(CONTINUATIONS).display(),
                 ledger.run_id()

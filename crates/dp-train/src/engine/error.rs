@@ -111,7 +111,7 @@ pub enum EngineError {
     },
     /// The sums of all parts of a batch are more than one buffer of the device may hold.
     #[error(
-        "the device {device} keeps the sums of a batch in one buffer: {bytes} bytes for {examples} examples with their empty places, and it          can have {most}; take batches of at most {fitting} examples, or the device cpu"
+        "the device {device} keeps the sums of a batch in one buffer: {bytes} bytes for {examples} examples with their empty places, and it can have {most}; take batches of at most {fitting} examples, or the device cpu"
     )]
     Parts {
         /// The device.

@@ -69,10 +69,7 @@ pub use cpu::{Engine, sgemm_seconds};
 pub use device::Device;
 pub use error::EngineError;
 #[cfg(feature = "gpu")]
-pub use gpu::{
-    ByteImages, DeviceLimits, GpuEngine, Shown, StepCounts, StepRig, StepSeen, Traffic, ViewPlace,
-    Work,
-};
+pub use gpu::{ByteImages, DeviceLimits, GpuEngine, Shown, StepSeen, Traffic, ViewPlace, Work};
 #[cfg(feature = "gpu")]
 pub(crate) use gpu::{FINER, FixedNoise, Resident, ResidentGradient, ResidentSum};
 pub use gradient_engine::{EngineDescription, GradientEngine};

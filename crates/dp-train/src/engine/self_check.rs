@@ -96,7 +96,8 @@ const APART: usize = 13;
 /// Whether a norm would let an example move a sum by more than the noise allows for; one that is no number would.
 #[cfg(feature = "gpu")]
 fn is_too_small(found: f64, expected: f64) -> bool {
-    let suffices = found * (1.0 + SUM_ROUNDING) >= expected;
+    // Sums have most of the allowance for themselves, and norms are rounded up.
+    let suffices = found * (1.0 + 0.25 * SUM_ROUNDING) >= expected;
     !suffices
 }
 
@@ -248,7 +249,7 @@ mod tests {
         let norms: Vec<f32> = norms.collect();
         let last = norms.len() - 1;
         for (factor, refused) in
-            [(1.0, false), (1.1, false), (0.9995, false), (0.9985, true), (f32::NAN, true)]
+            [(1.0, false), (1.1, false), (0.9999, false), (0.9995, true), (f32::NAN, true)]
         {
             for example in [0, last] {
                 let mut norms = norms.clone();

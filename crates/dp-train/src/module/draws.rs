@@ -1,8 +1,13 @@
 //! What layers draw at random in a step (dropout), from seeds that the run decides.
 //!
-//! What is bounded for one example is bounded for given masks: so nobody may know them, no example may change those of another, and a
-//! step that is taken again after a crash, under the same noise, must have the same. burn has one generator for a device, or for all of
-//! them; a step sets it before every pass.
+//! What is bounded for one example is bounded for given masks: so nobody may know them, and a step that is taken again after a crash, under
+//! the same noise, must have the same. burn has one generator for a device, or for all of them; a step sets it before every pass.
+//!
+//! In a fixed order an example that is zeroed keeps its place, and with it the masks of all others stay. Where batches are secret it is missing:
+//! those behind it move up and have other masks. Masks of different places are independent and of one law, whoever stands there, so the masks
+//! with and without the example can be taken for the same ones of every other example: the released steps with it are a mixture, over these
+//! masks, of what is bounded for given ones, and so are those without it, with the same weights; delta is jointly convex. That takes the
+//! masks for ideal and unknown, which [`LIMITS_OF_MODULE`](crate::certificate) says: they come from a generator with a secret seed.
 
 use std::cell::Cell;
 
@@ -10,8 +15,7 @@ use burn::module::Module;
 
 use crate::seeds::Draws;
 
-/// The seeds of the passes of a step: each by the part of the batch and its number in it, so that an example more or less in one
-/// part changes nothing in the others.
+/// The seeds of the passes of a step: each by the part of the batch, as they come, and its number in it.
 pub(super) struct Seeds {
     draws: Draws,
     part: Cell<u64>,

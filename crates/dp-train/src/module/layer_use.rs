@@ -242,9 +242,7 @@ impl Seen {
     /// Whether an example's part of [`sum`](Self::sum) is added up from products that may be larger than itself: its
     /// rows are never made, and it has several positions.
     pub(super) fn cancels(&self) -> bool {
-        let at_one_position =
-            matches!(self.layer, LayerInput::Linear { .. }) && self.dy.dims()[1] == 1;
-        self.has_ghosts() && !at_one_position
+        self.has_ghosts() && !self.is_outer_product()
     }
 
     /// The squared norm of every example's gradient, rounded up, where that is cheaper than the [`rows`](Self::rows).

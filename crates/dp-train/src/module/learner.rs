@@ -81,7 +81,7 @@ impl PrivateSteps {
         self
     }
 
-    /// Examples in a forward pass: memory against time. 128 unless told.
+    /// Examples in a forward pass: memory against time. 128 unless told, and up to 1024 for small ones.
     pub fn microbatch(self, examples: usize) -> Self {
         self.lock().microbatch = Some(examples.max(1));
         self
@@ -201,6 +201,8 @@ impl PrivateBatch {
         }
         if !*checked {
             let examples = check::compared(training.ledger().realized().examples);
+            // The learner may have put it on another device.
+            settings::check_products(module)?;
             let found = check(module, layout, *way, &mut loss, &examples)?;
             (*way, *checked) = (found.way, true);
             microbatch.get_or_insert(found.microbatch);

@@ -348,7 +348,7 @@ impl<M: Module> Gradient<'_, M> {
     }
 
     /// Adds the examples of a group whose sum is not finite in spite of clipping, each alone but from the same pass: what an example
-    /// contributes depends on that example alone, and none can end the run. In another pass or by another way the others would
+    /// contributes depends on that example alone, but for the last places of its norm and its products, and none can end the run. In another pass or by another way the others would
     /// contribute something else, as they would draw something else, or their norms be rounded otherwise. One that is not finite alone
     /// contributes nothing.
     fn add_alone<'p>(

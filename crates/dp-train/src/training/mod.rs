@@ -29,6 +29,8 @@ pub mod non_private;
 mod noise_ahead;
 #[cfg(feature = "gpu")]
 pub mod resident;
+#[cfg(feature = "gpu")]
+pub mod rig;
 
 use average::{Average, AverageError, Running};
 use descent::{Descent, Rates};

@@ -200,7 +200,7 @@ impl GpuEngine {
         self.client.read(handles).map_err(|error| format!("{error:?}"))
     }
 
-    pub(super) fn failed(&self, reason: &str) -> EngineError {
+    pub(crate) fn failed(&self, reason: &str) -> EngineError {
         EngineError::Failed { device: self.device, reason: reason.to_owned() }
     }
 

@@ -8,11 +8,12 @@ use cubecl::prelude::CubeElement;
 
 use super::buffers::{Buffer, cubes};
 use super::engine::GpuEngine;
-use super::kernels::gather::{ABSENT, Cut};
+use super::images::ViewPlace;
+use super::kernels::gather::ABSENT;
 use super::kernels::update::{FINER, update};
 use super::ledger::Ledger;
 use super::pass::{spread, units};
-use super::shown::{ByteImages, Shown, Stored, ViewPlace, show};
+use super::shown::{Shown, Stored, show};
 use crate::engine::error::EngineError;
 
 /// Parameters of the made-up update, more than a cube has units, and parts of its sum.
@@ -117,57 +118,6 @@ pub(super) fn check_noise(engine: &mut GpuEngine) -> Result<(), EngineError> {
     EXPONENTS
         .into_iter()
         .try_for_each(|(exponent, wide)| MadeUpNoise::new(exponent, wide).check(engine))
-}
-
-/// A few images of a data set as the host has them.
-pub(super) struct Sample {
-    examples: Vec<u32>,
-    /// Of these examples, one after the other.
-    pub(super) bytes: Vec<u8>,
-    pub(super) labels: Vec<u32>,
-    table: [f32; 256],
-}
-
-impl Sample {
-    /// The first, the last, and one between them.
-    pub(super) fn of(images: ByteImages<'_>, numbers: usize) -> Self {
-        let count = images.labels.len();
-        let mut examples = vec![0, count / 2, count.saturating_sub(1)];
-        examples.dedup();
-        examples.retain(|&example| example < count);
-        let of = |&example: &usize| images.bytes[example * numbers..][..numbers].to_vec();
-        Self {
-            bytes: examples.iter().flat_map(of).collect(),
-            labels: examples.iter().map(|&example| u32::from(images.labels[example])).collect(),
-            examples: examples.into_iter().map(|example| example as u32).collect(),
-            table: *images.table,
-        }
-    }
-
-    /// A view of the `at`th of them, by its definition.
-    fn view(&self, at: usize, place: ViewPlace, cut: &Cut) -> Vec<f32> {
-        let pixel = |at: usize, moved: u16, length: usize| {
-            let at = (at + usize::from(moved)) as isize - cut.padding as isize;
-            let last = length as isize - 1;
-            match at {
-                _ if (0..=last).contains(&at) => Some(at as usize),
-                _ if !cut.reflect => None,
-                _ if at < 0 => Some(-at as usize),
-                _ => Some((2 * last - at) as usize),
-            }
-        };
-        let (height, width) = (cut.height, cut.width);
-        let number = |i: usize| {
-            let (channel, y, x) = (i / (height * width), i / width % height, i % width);
-            let x = if place.mirrored { width - 1 - x } else { x };
-            let seen = pixel(y, place.down, height).zip(pixel(x, place.right, width));
-            let byte = seen.map_or(0, |(row, column)| {
-                self.bytes[at * cut.numbers() + (channel * height + row) * width + column]
-            });
-            self.table[usize::from(byte)]
-        };
-        (0..cut.numbers()).map(number).collect()
-    }
 }
 
 /// That views of the data set on the device are cut out of its images, and have their labels: of the examples that the host has

@@ -13,12 +13,13 @@ use mf_core::Sgd;
 
 use super::buffers::{Buffer, cubes};
 use super::engine::GpuEngine;
+use super::images::ByteImages;
 use super::kernels::tally::{TALLIED, tally};
 use super::kernels::update::update;
 use super::ledger::Ledger;
 use super::pass::{PART, spread, units};
 use super::rehearsal;
-use super::shown::{ByteImages, Shown, Stored, check, show};
+use super::shown::{Shown, Stored, check, show};
 use crate::engine::batch::BatchMetrics;
 use crate::engine::error::EngineError;
 use crate::gradient::{ClipCounts, GradientError, MOST_EXAMPLES};

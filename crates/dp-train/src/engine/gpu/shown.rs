@@ -4,49 +4,14 @@ use cubecl::client::Client;
 
 use super::buffers::{Buffer, cubes};
 use super::engine::GpuEngine;
+use super::images::{ByteImages, Sample, ViewPlace};
 use super::kernels::arrival::{STAMP_BITS, arrive};
 use super::kernels::gather::{ABSENT, Cut, gather};
 use super::ledger::Ledger;
 use super::pass::{spread, units};
-use super::rehearsal::Sample;
 use crate::engine::batch::Batch;
 use crate::engine::error::EngineError;
 use crate::engine::sizes::Sizes;
-
-/// Images of a data set as bytes.
-#[derive(Debug, Clone, Copy)]
-pub struct ByteImages<'a> {
-    /// `[image][channel][row][column]`.
-    pub bytes: &'a [u8],
-    /// The class of every image.
-    pub labels: &'a [u16],
-    /// What a model sees of a byte.
-    pub table: &'a [f32; 256],
-    /// Of one image.
-    pub channels: usize,
-    /// Of one image.
-    pub height: usize,
-    /// Of one image.
-    pub width: usize,
-    /// Pixels around an image before a view is cut out of it.
-    pub padding: usize,
-    /// Whether they show the image reflected in its outermost pixels; byte 0 otherwise.
-    pub reflect: bool,
-}
-
-/// Where a view lies: the example, how far down and to the right it begins in the padded image, and whether it is
-/// mirrored then.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ViewPlace {
-    /// The example.
-    pub example: u32,
-    /// At most twice the padding.
-    pub down: u16,
-    /// At most twice the padding.
-    pub right: u16,
-    /// Whether it is mirrored, left to right.
-    pub mirrored: bool,
-}
 
 /// What a step is shown: one example per slot, all of its views.
 #[derive(Debug, Clone, Copy)]

@@ -121,7 +121,8 @@ pub(crate) fn train(
     }
     // The folder of a new run has its config once the data are read and the model is made.
     let took_no_step = match resumed {
-        true => checkpoints(&folder)? == before,
+        // One that was killed may have gone far since its last checkpoint.
+        true => status.code().is_some() && checkpoints(&folder)? == before,
         false => !folder.join(folder::CONFIG).exists(),
     };
     let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();

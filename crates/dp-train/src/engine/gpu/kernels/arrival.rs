@@ -2,8 +2,8 @@
 
 use cubecl::prelude::*;
 
-use super::elementwise::position;
 use super::ledger::{FAILED, enter};
+use super::position::position;
 
 /// Stamps of images are numbers, of so many bits that f32 has them all.
 pub(crate) const STAMP_BITS: u32 = 0xff_ffff;

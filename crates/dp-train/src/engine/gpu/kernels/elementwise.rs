@@ -4,13 +4,7 @@ use cubecl::prelude::*;
 
 use super::activation::{Activation, activate, derivative};
 use super::ledger::enter;
-use super::{SPAN, UNITS};
-
-/// The number of a unit in a grid that is spread over two axes.
-#[cube]
-pub(crate) fn position() -> usize {
-    (CUBE_POS_Z as usize * SPAN + CUBE_POS_X as usize) * UNITS + UNIT_POS as usize
-}
+use super::position::position;
 
 /// `to = act(from)`.
 #[cube(launch)]

@@ -2,8 +2,8 @@
 
 use cubecl::prelude::*;
 
-use super::elementwise::position;
 use super::ledger::{FAILED, enter};
+use super::position::position;
 
 /// How a view is cut out of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -8,7 +8,7 @@
 
 use cubecl::prelude::*;
 
-use super::elementwise::position;
+use super::position::position;
 
 /// The stamp of the pass, whether something failed, and how many kernels have run.
 pub(crate) const STAMP: usize = 0;

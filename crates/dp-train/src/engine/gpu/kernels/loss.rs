@@ -5,9 +5,9 @@
 use cubecl::prelude::*;
 
 use super::activation::{Activation, derivative};
-use super::elementwise::position;
 use super::gather::ABSENT;
 use super::ledger::enter;
+use super::position::position;
 
 /// One image: `measures` gets its loss and 1 if it is classified correctly.
 #[cube(launch)]

@@ -33,6 +33,7 @@ pub(super) mod loss;
 pub(super) mod normalization;
 pub(super) mod order;
 pub(super) mod pool;
+mod position;
 pub(super) mod product;
 pub(super) mod reduction;
 pub(super) mod scale;

@@ -4,11 +4,11 @@
 use cubecl::prelude::*;
 
 use super::activation::{Activation, activate, derivative};
-use super::elementwise::position;
 use super::geometry::{Geometry, tall};
 use super::lanes::{self, Form};
 use super::ledger::enter;
 use super::order::goes_before;
+use super::position::position;
 use super::window::output_over;
 use super::{SIDE, UNITS};
 

@@ -2,8 +2,8 @@
 
 use cubecl::prelude::*;
 
-use super::elementwise::position;
 use super::ledger::{FAILED, STAMP, enter};
+use super::position::position;
 
 /// Squared norms above it, 1e37 as bits, count as not finite: they are about to overflow. Numbers below zero and what is
 /// not a number have larger bits.

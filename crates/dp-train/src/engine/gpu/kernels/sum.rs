@@ -2,8 +2,8 @@
 
 use cubecl::prelude::*;
 
-use super::elementwise::position;
 use super::ledger::enter;
+use super::position::position;
 use super::product::Place;
 
 /// One weight of one part, which is row `first_part + CUBE_POS_Y`: `to[part] = sum_j factor_j held[j]` over the part's examples, `together` of them. An example with

@@ -7,8 +7,8 @@
 
 use cubecl::prelude::*;
 
-use super::elementwise::position;
 use super::ledger::{FAILED, STAMP, enter};
+use super::position::position;
 
 /// `a + b` of two whole numbers of 64 bits, each a low and a high word in two's complement.
 #[cube]

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use dp_train::engine::{
-    Batch, BurnEngine, Device, DeviceLimits, EngineOptions, GradientEngine, StepCounts, StepRig,
-    Work,
+    Batch, BurnEngine, Device, DeviceLimits, EngineOptions, GradientEngine, Work,
 };
+use dp_train::training::rig::{StepCounts, StepRig};
 use serde::Serialize;
 
 use super::{Model, median};

@@ -15,8 +15,8 @@ pub(crate) mod weight_gradient;
 use cubecl::prelude::*;
 
 use super::UNITS;
-use super::elementwise::position;
 use super::geometry::Geometry;
+use super::position::position;
 use super::product::Way;
 
 /// Units of a plane.

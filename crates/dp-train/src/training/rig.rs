@@ -6,25 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use cubecl::dry_run::DryRun;
-use cubecl::ir::{ElemType, FloatKind};
 use cubecl::logging::{LaunchObservation, LaunchObserver};
-use cubecl::std::throughput::measure_peak_throughput;
-use cubecl::throughput::{MemoryAccess, ThroughputKey, ThroughputMode};
-use cubecl::{MemoryScope, client::Client};
 use mf_core::{Method, Participation, Sgd};
 
-use super::engine::GpuEngine;
-use super::kernels::lanes::Form;
-use super::network::Network;
-use super::resident::Resident;
-use super::shown::{ByteImages, Shown, ViewPlace};
-use super::traffic::Traffic;
-use super::work::Work;
-use crate::engine::batch::Batch;
-use crate::engine::device::Device;
-use crate::engine::error::EngineError;
-use crate::engine::gradient_engine::GradientEngine;
-use crate::engine::options::EngineOptions;
+use crate::engine::{
+    Batch, ByteImages, Device, DeviceLimits, EngineError, EngineOptions, GpuEngine, GradientEngine,
+    Resident, Shown, Traffic, ViewPlace, Work,
+};
 use crate::mechanism::{Mechanism, MechanismError};
 use crate::model::{Architecture, Shape, initial_parameters};
 use crate::plan::{Budget, Clipping, DpPlan, PlanRequest};
@@ -45,17 +33,6 @@ pub struct StepCounts {
     pub device_bytes: u64,
     /// Per image.
     pub work: Work,
-}
-
-/// What a device can do at most, as cubecl measures it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct DeviceLimits {
-    /// Multiplications and additions of f32 per second.
-    pub flops: Option<f64>,
-    /// Bytes copied per second, both directions counted.
-    pub bytes: Option<f64>,
-    /// Seconds to start a kernel.
-    pub launch: Option<f64>,
 }
 
 /// An engine with a run on its device.
@@ -130,7 +107,7 @@ impl StepRig {
 
     /// Whether steps are timed with products in the form for GPUs, which is the one that is counted.
     pub fn runs_as_on_a_gpu(&self) -> bool {
-        self.engine.form() == Form::Tiles
+        self.engine.runs_as_on_a_gpu()
     }
 
     fn step(&mut self) -> Result<(), EngineError> {
@@ -170,14 +147,14 @@ impl StepRig {
     /// Those of the device.
     pub fn counts(mut self) -> Result<StepCounts, EngineError> {
         let _dry = DryRun::new();
-        self.engine.set_form(Form::Tiles);
+        self.engine.run_as_on_a_gpu();
         // The first step asks for memory.
         self.step()?;
         let before = self.engine.traffic();
         let (kernels, stepped) = observed(|| self.step());
         stepped?;
         let traffic = self.engine.traffic() - before;
-        let device_bytes = self.engine.client.memory_report(MemoryScope::Device).usage();
+        let device_bytes = self.engine.device_bytes();
         let numbers = self.architecture.input().len();
         let images = vec![0.0; self.batch * numbers];
         let labels = vec![0; self.batch];
@@ -195,22 +172,14 @@ impl StepRig {
             plain_dispatches: plain.values().sum::<usize>() - sent(&plain) + beside,
             kernels,
             traffic,
-            device_bytes: device_bytes.bytes_reserved,
-            work: Work::of(&Network::new(&self.architecture, 1, Form::Tiles)?),
+            device_bytes,
+            work: GpuEngine::work(&self.architecture)?,
         })
     }
 
     /// What the device can do at most. Takes some seconds.
     pub fn limits(&self) -> DeviceLimits {
-        let peak = |mode| measured(&self.engine.client, ThroughputKey { mode });
-        let f32 = ElemType::Float(FloatKind::F32);
-        let memory = ThroughputKey { mode: ThroughputMode::memory(MemoryAccess::Copy) };
-        let bytes = measure_peak_throughput(&self.engine.client, memory).ok();
-        DeviceLimits {
-            flops: peak(ThroughputMode::ComputeDirect { dtype: f32 }),
-            bytes: bytes.map(|value| value.bytes_per_s(&memory)),
-            launch: peak(ThroughputMode::Launch).map(f64::recip),
-        }
+        self.engine.limits()
     }
 }
 
@@ -233,11 +202,6 @@ fn planned(batch_size: usize, dim: usize) -> Result<(DpPlan, Mechanism), Box<dyn
 
 fn noise_of(plan: &DpPlan) -> Result<Mechanism, MechanismError> {
     Mechanism::new(plan, NoiseKey::fixed(RunSeed(1)))
-}
-
-fn measured(client: &Client, key: ThroughputKey) -> Option<f64> {
-    let value = measure_peak_throughput(client, key).ok()?;
-    Some(value.ops_per_s()).filter(|rate| rate.is_finite())
 }
 
 fn sent(kernels: &BTreeMap<String, usize>) -> usize {
