@@ -310,3 +310,38 @@ fn a_search_whose_runs_all_failed_waits_for_nothing() {
     let output = site.launch(&["--out", "out"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("nothing is missing"), "{output:?}");
 }
+
+#[test]
+fn without_sbatch_one_sentence_says_where_it_would_be_and_nothing_is_written() {
+    let site = Site::new("");
+    let out = site.path("out");
+    let mut command = site.sweep(&["--launch", "slurm", "--out", out.to_str().unwrap()]);
+    let output = command.env("PATH", site.path("nowhere")).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let words = said(&output);
+    assert_eq!(words.lines().count(), 1, "{words}");
+    assert!(
+        words.contains("there is no sbatch on the PATH") && words.contains("leave it out"),
+        "{words}"
+    );
+    assert!(!out.exists());
+}
+
+#[test]
+fn the_papers_tables_are_launched_as_sweeps_are() {
+    let site = Site::new("");
+    let program = assert_cmd::cargo::cargo_bin!("bandroot").to_str().unwrap();
+    let tuned = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/paper/tuned.toml");
+    let arguments = "reproduce accuracy --participation single --steps 100 --seeds 0,1 --data no-data --results \
+                     no-results --out out --launch slurm --dry-run --tuned";
+    let mut command = site.command(program, &arguments.split_whitespace().collect::<Vec<_>>());
+    let output = command.arg(tuned).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let script = String::from_utf8(output.stdout).unwrap();
+    // Three epsilons, four methods and two seeds; the usual number of workers.
+    assert!(script.contains("24 of 24 runs are missing"), "{script}");
+    assert!(script.contains("#SBATCH --array=1-8"), "{script}");
+    assert!(script.contains(" reproduce accuracy --participation single --steps 100 "), "{script}");
+    assert!(script.contains("8 workers for 24 missing runs"), "{script}");
+    assert!(!site.path("out").exists());
+}
