@@ -87,8 +87,14 @@ fn every_config_of_the_repository_can_be_run_and_survives_its_own_file() {
             let path = entry.unwrap().path();
             let is_config = path.extension().is_some_and(|extension| extension == "toml");
             // The base of the paper's settings, sweeps and the table of tuned values are no experiments.
-            let other = ["cifar10.toml", "search.toml", "search-input.toml", "tuned.toml"]
-                .map(|name| format!("paper/{name}"));
+            let other = [
+                "cifar10.toml",
+                "initialization.toml",
+                "search.toml",
+                "search-input.toml",
+                "tuned.toml",
+            ]
+            .map(|name| format!("paper/{name}"));
             if !is_config || other.iter().any(|name| path.ends_with(name)) {
                 continue;
             }
