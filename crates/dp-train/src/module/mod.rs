@@ -138,6 +138,7 @@ mod layout;
 mod learner;
 mod loss;
 mod microbatch;
+mod parts;
 mod per_example;
 mod settings;
 mod tape;
