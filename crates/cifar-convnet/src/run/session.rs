@@ -61,8 +61,8 @@ pub struct Progress {
     pub steps: usize,
     /// The epoch of the step, counted from 1.
     pub epoch: usize,
-    /// Since the epoch began, or this session if that was later. None where batches are secret, unless the run records all: it
-    /// tells how many examples they had.
+    /// Since the epoch began, or this session if that was later. None unless the run records all: it tells how many
+    /// examples its batches had, which may be secret.
     pub examples_per_second: Option<f64>,
     /// Of the result so far, on the examples that the run is judged by, after the last epoch that was evaluated.
     pub accuracy: Option<f64>,
@@ -223,7 +223,7 @@ impl<'a> Session<'a> {
         let Steps { per_epoch, total: steps } = self.experiment.steps;
         let batch_size = self.experiment.config.training.batch_size;
         let (mut total, mut examples) = (Seen::default(), 0);
-        let open = self.experiment.config.training.record != Record::NoBatches;
+        let open = self.experiment.config.training.record == Record::All;
         loop {
             let seen = self.state.step(&mut *self.engine, &mut self.feed)?;
             let taken = self.state.steps_taken();
